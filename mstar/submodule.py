@@ -1,0 +1,201 @@
+"""What the author of a node writes, and what the engine gives them (torch side of a family).
+
+A submodule is the code of one `GraphNode`. The engine batches the firings of that node over all requests and calls it
+once a step:
+
+    packed  = submodule.collate(calls)              # python values → tensors, on the node's device
+    outputs = submodule.forward(packed, step)       # one value per call and output name
+    stop    = submodule.verdict(call, outputs_of_that_call)
+
+Everything the engine knows about a firing is in its `Call`; a submodule keeps no per-request state of its own. State that
+lives across firings is a value: it arrives as `call.state` and leaves as the output named `STATE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mstar.tensors import Value
+
+STATE = "__state__"
+"""Name of the output that replaces the committed state of (session or request, node)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which items of a stream a chunk holds: `n_context` already seen ones, then `n_new`, starting at item `first`."""
+
+    stream: str
+    first: int
+    n_context: int
+    n_new: int
+    segment: int = 0
+    segment_final: bool = False  # the last chunk of its segment (flush, clause, walk border)
+    final: bool = False  # the last chunk of the stream
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request's firing of one node."""
+
+    request: str
+    walk: str
+    inputs: Mapping[str, Value]
+    settings: Mapping[str, Value] = field(default_factory=dict)  # the request's settings (sampling, voice …)
+    spans: Mapping[str, Span] = field(default_factory=dict)  # per streaming input
+    state: Value = None  # committed state, None at first
+    iteration: int = 0  # pass of the innermost loop around the node, from 0
+    seed: int = 0  # of (request, node); pass k draws with (seed, k)
+    reused: int = 0  # KV nodes: leading keys whose K/V are cached already; collate skips them
+    length: int = 0  # KV nodes: positions in the sequence before this step (= reused on a prefill)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence's share of a packed step; a call has one row per KV label it uses (CFG branches are rows)."""
+
+    call: int  # index into the step's calls
+    tokens: int  # new positions in this step
+    label: str = "main"
+    causal: bool = True
+    store: bool = True  # append this step's K/V to the sequence; else they are seen by this step only
+    blocks: tuple[int, ...] = ()  # block-causal step: sizes of the blocks; a token sees its whole block and all before
+
+
+@runtime_checkable
+class Attention(Protocol):
+    """A packed step's view of the KV cache. Tokens of all rows lie one after another in row order."""
+
+    @property
+    def rows(self) -> Sequence[Row]: ...
+
+    @property
+    def positions(self) -> Tensor:
+        """[tokens] int64, absolute position of each packed token in its own sequence."""
+        ...
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
+        """Append k, v [tokens, kv_heads, dim] to the rows' sequences and attend over them.
+
+        q [tokens, heads, dim] (heads a multiple of kv_heads; rope already applied) → [tokens, heads, dim].
+        A row's result does not depend on the other rows of the step.
+        """
+        ...
+
+    def write_cross(self, layer: int, row: int, k: Tensor, v: Tensor) -> None:
+        """Replace the cross-attention K/V of a row's request: k, v [context, kv_heads, dim]."""
+        ...
+
+    def attend_cross(self, layer: int, q: Tensor, *, scale: float | None = None) -> Tensor:
+        """q [tokens, heads, dim] over each row's own cross-attention context → [tokens, heads, dim]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What collate returns: named tensors for forward, and for KV nodes the rows they are packed in."""
+
+    tensors: Mapping[str, Tensor]
+    rows: tuple[Row, ...] = ()
+
+
+class Sampler(Protocol):
+    def __call__(self, logits: Tensor) -> Tensor:
+        """logits [calls, vocab] (row i belongs to call i) → ids [calls] int64.
+
+        Each row by its own request's settings (temperature, top_k, top_p, repetition_penalty, seed), drawn from
+        (seed, position), so that a row's token does not depend on its batch mates.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One execution of a node for a batch of calls."""
+
+    calls: Sequence[Call]
+    attention: Attention | None = None  # KV nodes
+    sample: Sampler | None = None  # KV nodes with a sampling configuration
+
+
+Outputs = Mapping[str, Sequence[Value]]
+"""Output name → one value per call. `None` = this call puts nothing on that edge this time. On a streaming edge with
+`items="rows"` a value of shape [n, …] is n items; on one with `items="one"` it is one item; `Many((a, b))` is several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """Several items at once on a streaming edge; `cut=True` ends the stream's current segment after them."""
+
+    items: tuple[Value, ...] = ()
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Items that are the rows of one array [n, …]; `cut=True` ends the stream's current segment after them."""
+
+    array: Tensor | np.ndarray
+    cut: bool = False
+
+
+@runtime_checkable
+class Submodule(Protocol):
+    """Code of a node on the StatelessEngine."""
+
+    max_batch: int
+
+    def collate(self, calls: Sequence[Call]) -> Packed: ...
+
+    def forward(self, packed: Packed, step: Step) -> Outputs: ...
+
+    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
+        """True = stop the innermost DynamicLoop around the node after this pass."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KVGeometry:
+    """Shape of a node's KV cache. Bytes per position = layers · 2 · kv_heads · head_dim · itemsize."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype = torch.float32
+    labels: tuple[str, ...] = ("main",)
+    cross_context: int = 0  # longest cross-attention context, 0 = none
+    cross_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Default sampling of a KV node; a request's settings of the same names override it."""
+
+    temperature: float = 0.0  # 0 = greedy
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+
+@runtime_checkable
+class KVSubmodule(Submodule, Protocol):
+    """Code of a node on the KVCacheEngine."""
+
+    geometry: KVGeometry
+    sampling: Sampling | None
+
+    def keys(self, call: Call) -> np.ndarray:
+        """[n] int64: what stands at the positions this call wants in the sequence.
+
+        On a walk whose node says `prompt=True` they describe the whole sequence from position 0 (token ids; for media
+        a digest of (medium, offset)); the engine keeps the longest common prefix with what is cached, and calls
+        collate with `call.reused` set (at most n - 1, so that the last position is always computed). On other walks
+        they are appended.
+        """
+        ...

@@ -1,0 +1,24 @@
+"""Values that travel on edges, and descriptors of arrays (torch-free).
+
+A value is a tree of arrays, text and numbers. Between nodes of one worker it goes by reference; on the wire it is
+encoded by `mstar.messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+
+@runtime_checkable
+class Array(Protocol):
+    """numpy.ndarray and torch.Tensor."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+
+Value: TypeAlias = "Array | str | bytes | int | float | bool | None | Sequence[Value] | Mapping[str, Value]"

@@ -1,0 +1,313 @@
+"""Every message between client, conductor and workers (torch-free): typed msgpack, never pickle.
+
+Media travels directly (client ↔ worker), control through the conductor and always with a position. Arrays are encoded in
+place as an extension type (dtype, shape, bytes) and decoded without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+_ARRAY = 1
+_SLICE = 2
+
+
+class Slice:
+    """Request input: items [start, stop) of a session's live stream as the rows of one array; waits until they have come."""
+
+    __slots__ = ("start", "stop", "stream")
+
+    def __init__(self, stream: str, start: int, stop: int) -> None:
+        self.stream = stream
+        self.start = start
+        self.stop = stop
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Slice) and (self.stream, self.start, self.stop) == (other.stream, other.start, other.stop)
+
+    def __hash__(self) -> int:
+        return hash((self.stream, self.start, self.stop))
+
+    def __repr__(self) -> str:
+        return f"Slice({self.stream!r}, {self.start}, {self.stop})"
+
+
+# ---------------------------------------------------------------------------------------------- client → conductor
+
+
+class OpenSession(msgspec.Struct, frozen=True, tag=True):
+    session: str
+    family: str
+    client: str
+    settings: Mapping[str, Any] = {}
+    trace: bool = False
+
+
+class CloseSession(msgspec.Struct, frozen=True, tag=True):
+    session: str
+
+
+class StartRequest(msgspec.Struct, frozen=True, tag=True):
+    session: str
+    request: str
+    task: str
+    inputs: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = {}
+    positions: Mapping[str, int] = {}  # live stream → first item a standing task listens to
+
+
+class Interrupt(msgspec.Struct, frozen=True, tag=True):
+    """Ends a request's epoch. `heard` = last sample its listener heard, for the trace."""
+
+    request: str
+    heard: int | None = None
+
+
+# ---------------------------------------------------------------------------------------------- client → worker
+
+
+class Feed(msgspec.Struct, frozen=True, tag=True):
+    """Items [index, index + n) of a live stream; `value` is one item, or with `rows` an array of n items.
+
+    `request` = "" for a stream of the session. `cut` ends the stream's current segment after these items.
+    """
+
+    session: str
+    request: str
+    stream: str
+    index: int
+    value: Any
+    rows: bool = False
+    cut: bool = False
+
+
+class Commit(msgspec.Struct, frozen=True, tag=True):
+    """The live stream ends at `upto` items; waits at the consumer until they have come."""
+
+    session: str
+    request: str
+    stream: str
+    upto: int
+
+
+class Credit(msgspec.Struct, frozen=True, tag=True):
+    """The client takes output `output` of a request up to weight `upto` (absolute); it has heard `played` samples."""
+
+    request: str
+    output: str
+    upto: int
+    played: int = 0
+
+
+# ---------------------------------------------------------------------------------------------- conductor → worker
+
+
+class SessionOpened(msgspec.Struct, frozen=True, tag=True):
+    """From the conductor to the workers of the session, and on from each of them (`worker`) to its client.
+
+    So a client feeds only workers that know the session. `live` says which workers take which live stream.
+    """
+
+    session: str
+    family: str
+    client: str
+    workers: tuple[str, ...]
+    worker: str = ""
+    live: Mapping[str, tuple[str, ...]] = {}
+    settings: Mapping[str, Any] = {}
+    trace: bool = False
+
+
+class SessionClosed(msgspec.Struct, frozen=True, tag=True):
+    session: str
+
+
+class BeginRequest(msgspec.Struct, frozen=True, tag=True):
+    """To every worker of a request: its task, settings, and the inputs the walks take."""
+
+    session: str
+    request: str
+    task: str
+    epoch: int
+    inputs: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = {}
+    positions: Mapping[str, int] = {}
+
+
+class BeginWalk(msgspec.Struct, frozen=True, tag=True):
+    request: str
+    partition: str
+    walk: str
+
+
+class EndRequest(msgspec.Struct, frozen=True, tag=True):
+    """Drop everything of the request; session state stays."""
+
+    request: str
+
+
+# ---------------------------------------------------------------------------------------------- worker → conductor
+
+
+class WorkerReady(msgspec.Struct, frozen=True, tag=True):
+    worker: str
+    family: str
+    pid: int
+
+
+class Progress(msgspec.Struct, frozen=True, tag=True):
+    """Forward progress of a worker: steps executed, and whether it has work it could not do."""
+
+    worker: str
+    steps: int
+    busy: bool
+
+
+class WalkDone(msgspec.Struct, frozen=True, tag=True):
+    request: str
+    partition: str
+    walk: str
+    emitted: Mapping[str, int] = {}  # output → number of emissions so far
+
+
+class StepFailed(msgspec.Struct, frozen=True, tag=True):
+    request: str
+    node: str
+    cause: str
+
+
+# ---------------------------------------------------------------------------------------------- → client
+
+
+class Emission(msgspec.Struct, frozen=True, tag=True):
+    """One output on its way to the client, sent by the worker the moment its node has fired."""
+
+    request: str
+    output: str
+    index: int  # counts the emissions of this output from 0
+    value: Any
+
+
+class RequestEnded(msgspec.Struct, frozen=True, tag=True):
+    """The one terminal event of a request. `emitted` counts its emissions per output, so it can not overtake them."""
+
+    request: str
+    status: str  # done | cancelled | failed
+    node: str = ""
+    cause: str = ""
+    code: str = ""
+    emitted: Mapping[str, int] = {}
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """An OpenSession or StartRequest was not taken; nothing was changed."""
+
+    session: str
+    request: str
+    code: str
+    message: str
+    param: str = ""
+
+
+class Traced(msgspec.Struct, frozen=True, tag=True):
+    """Trace records of a session that asked for them: rows of `mstar.trace.Record` as tuples."""
+
+    session: str
+    worker: str
+    records: tuple[tuple[Any, ...], ...]
+
+
+# ---------------------------------------------------------------------------------------------- questions
+
+
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    """`what`: "census" | "counters" | "workers" | "graph". Answered by the one asked, to `client`."""
+
+    what: str
+    client: str
+    ask: int
+    family: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    ask: int
+    sender: str
+    value: Any
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """End the process, after the step in flight."""
+
+
+Message: TypeAlias = (
+    OpenSession
+    | CloseSession
+    | StartRequest
+    | Interrupt
+    | Feed
+    | Commit
+    | Credit
+    | SessionOpened
+    | SessionClosed
+    | BeginRequest
+    | BeginWalk
+    | EndRequest
+    | WorkerReady
+    | Progress
+    | WalkDone
+    | StepFailed
+    | Emission
+    | RequestEnded
+    | Refused
+    | Traced
+    | Ask
+    | Answer
+    | Stop
+)
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """What is on the wire: messages are numbered per (sender, receiver), so that a lost one is seen."""
+
+    sender: str
+    number: int
+    body: Message
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        head = msgspec.msgpack.encode((value.dtype.str, value.shape))
+        return msgspec.msgpack.Ext(_ARRAY, len(head).to_bytes(2, "little") + head + np.ascontiguousarray(value).tobytes())
+    if isinstance(value, Slice):
+        return msgspec.msgpack.Ext(_SLICE, msgspec.msgpack.encode((value.stream, value.start, value.stop)))
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a value of type {type(value).__name__} can not travel; arrays, text, numbers, lists and maps can")
+
+
+def _decode(code: int, body: memoryview) -> Any:
+    if code == _ARRAY:
+        length = int.from_bytes(body[:2], "little")
+        dtype, shape = msgspec.msgpack.decode(body[2 : 2 + length])
+        return np.frombuffer(body[2 + length :], dtype=np.dtype(dtype)).reshape(shape)
+    if code == _SLICE:
+        return Slice(*msgspec.msgpack.decode(body))
+    raise ValueError(f"unknown extension type {code}")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
+_decoder = msgspec.msgpack.Decoder(Envelope, ext_hook=_decode)
+
+
+def encode(envelope: Envelope) -> bytes:
+    """Raises TypeError for a value that can not travel."""
+    return _encoder.encode(envelope)
+
+
+def decode(frame: bytes | memoryview) -> Envelope:
+    """Raises msgspec.DecodeError or ValidationError for anything that is not an envelope."""
+    return _decoder.decode(frame)

@@ -1,0 +1,85 @@
+"""What a worker says to an engine, and what it hears back.
+
+All calls come from the worker's one compute thread, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from mstar.submodule import Span
+from mstar.tensors import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One request's firing of one component, as the worker schedules it.
+
+    `prompt` says that the component's keys describe the whole sequence (see `KVSubmodule.keys`); `seed` is the seed of
+    (request, component).
+    """
+
+    session: str
+    request: str
+    component: str
+    walk: str
+    inputs: Mapping[str, Value]
+    spans: Mapping[str, Span] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    iteration: int = 0
+    prompt: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The firing ran: its value per output name, and whether its loop stops. State and K/V are committed."""
+
+    outputs: Mapping[str, Value]
+    stop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The firing failed by itself (`"Type: text"`); nothing of it was committed, its request can only be ended."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """The firing can not run now for want of memory; nothing changed, it may be offered again. `reason` has the numbers."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Completed | Failed | Deferred
+
+
+class Engine(Protocol):
+    """Runs batches of firings and keeps what lives across them."""
+
+    def step(self, firings: Sequence[Firing]) -> list[Outcome]:
+        """Run firings of one (component, walk); outcome i belongs to firing i. A request appears at most once.
+
+        A failing batch is rolled back and its firings are tried one by one, so only the guilty ones fail.
+        """
+        ...
+
+    def end_request(self, request: str) -> None:
+        """Free what the request owns; its K/V sequence may stay as its session's cache. Unknown requests are ignored."""
+        ...
+
+    def end_session(self, session: str) -> None:
+        """Free everything of the session, requests that were not ended included. Unknown sessions are ignored."""
+        ...
+
+    def census(self) -> Mapping[str, int]:
+        """What is held now; back at its baseline when every session has ended."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """Totals since the start."""
+        ...

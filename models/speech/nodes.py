@@ -1,0 +1,126 @@
+"""The node that turns a response's tokens, or its pieces of text, into clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.speech.clauses import Clause, ClauseRules, Clauses
+from models.speech.normalise import normalise
+from models.speech.values import integer, ints, items, record, text
+from mstar.submodule import STATE, Call, Many, Outputs, Packed, Step
+from mstar.tensors import Value
+
+Detokenise = Callable[[Sequence[int]], str]
+"""Token ids → text; an unfinished character at the end reads as U+FFFD, tokens that say nothing as ""."""
+
+_UNFINISHED = "\ufffd"
+_CONTEXT = 4  # settled tokens that the next ones are read with, for tokenizers that look back (spaces)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """State: tokens that are not behind us yet, how many of them were read, and the clauses under way."""
+
+    tokens: tuple[int, ...] = ()
+    settled: int = 0  # of `tokens`, those whose text has been given out
+    count: int = 0  # tokens of the response so far
+    clauses: Clauses = Clauses()  # noqa: RUF009 - frozen
+
+    @classmethod
+    def of(cls, value: Value, rules: ClauseRules) -> Reading:
+        if value is None:
+            return cls(clauses=Clauses(rules))
+        got = record(value)
+        clauses = Clauses(rules, text(got["pending"]), integer(got["start"]), integer(got["clauses"]))
+        tokens = tuple(int(t) for t in ints(got["tokens"]))
+        return cls(tokens, integer(got["settled"]), integer(got["count"]), clauses)
+
+    def value(self) -> Value:
+        return {
+            "tokens": np.array(self.tokens, np.int64),
+            "settled": self.settled,
+            "count": self.count,
+            "pending": self.clauses.pending,
+            "start": self.clauses.start,
+            "clauses": self.clauses.count,
+        }
+
+    def read(self, new: Sequence[int], detokenise: Detokenise, *, last: bool) -> tuple[str, Reading]:
+        """The text that `new` tokens finish, and the next state."""
+        tokens = (*self.tokens, *new)
+        before = detokenise(tokens[: self.settled]) if self.settled else ""
+        whole = detokenise(tokens) if tokens else ""
+        count = self.count + len(new)
+        if whole.endswith(_UNFINISHED) and not last:
+            return "", Reading(tokens, self.settled, count, self.clauses)
+        kept = tokens[-_CONTEXT:]
+        return whole[len(before) :], Reading(kept, len(kept), count, self.clauses)
+
+
+class ClauseSubmodule:
+    """Streaming input `token` (ids; one or more at once) or `text` (pieces). The end of a segment is a border.
+
+    Outputs: `clause`, items {"text": what is written, "spoken": what is to be said, "starts", "ends": int64 [characters
+    of spoken], the characters of the response each comes from, "start", "end": the clause's characters in the response,
+    "index"}; a clause in which nothing can be said is left out. `text`, {"text": new text, "start": its first character
+    in the response, "tokens": tokens read so far}.
+    """
+
+    max_batch = 64
+
+    def __init__(
+        self, detokenise: Detokenise | None = None, *, language: str = "en-us", rules: ClauseRules | None = None
+    ) -> None:
+        self.detokenise = detokenise
+        self.language = language
+        self.rules = rules or ClauseRules()
+
+    def collate(self, calls: Sequence[Call]) -> Packed:  # noqa: ARG002 - text has no tensors
+        return Packed({})
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002
+        done = [self._advance(call) for call in step.calls]
+        clauses, texts, states = zip(*done, strict=True)
+        return {"clause": clauses, "text": texts, STATE: states}
+
+    def verdict(self, call: Call, outputs: object) -> bool:  # noqa: ARG002 - the stream's end ends it
+        return False
+
+    def _advance(self, call: Call) -> tuple[Many | None, Value, Value]:
+        reading = Reading.of(call.state, self.rules)
+        stream = "token" if "token" in call.inputs else "text"
+        span = call.spans.get(stream)
+        last = span is not None and (span.segment_final or span.final)
+        if stream == "token":
+            if self.detokenise is None:
+                raise TypeError("clause node: tokens came in, but there is no detokeniser")
+            new = [] if call.inputs["token"] is None else [int(t) for t in ints(call.inputs["token"])]
+            piece, reading = reading.read(new, self.detokenise, last=last)
+        else:
+            piece = "".join(text(item) for item in items(call.inputs["text"]))
+        at = reading.clauses.start + len(reading.clauses.pending)
+        found, clauses = reading.clauses.feed(piece)
+        if last:
+            rest, clauses = clauses.flush()
+            found += rest
+        reading = Reading(reading.tokens, reading.settled, reading.count, clauses)
+        records = tuple(r for c in found if (r := self._record(c)) is not None)
+        shown: Value = {"text": piece, "start": at, "tokens": reading.count} if piece else None
+        return (Many(records) if records else None), shown, reading.value()
+
+    def _record(self, clause: Clause) -> Value:
+        spoken = normalise(clause.text, self.language)
+        if not any(c.isalnum() for c in spoken.text):
+            return None
+        return {
+            "text": clause.text,
+            "spoken": spoken.text,
+            "starts": np.array(spoken.starts, np.int64) + clause.start,
+            "ends": np.array(spoken.ends, np.int64) + clause.start,
+            "start": clause.start,
+            "end": clause.end,
+            "index": clause.index,
+        }

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,7 +38,7 @@ def test_other_types_are_refused_by_name() -> None:
 def test_byte_carry_gives_the_same_samples_wherever_the_stream_is_cut(raw: bytes, cuts: list[int]) -> None:
     carry = frames.ByteCarry()
     edges = [0, *sorted(min(c, len(raw)) for c in cuts), len(raw)]
-    out = [carry.feed(raw[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    out = [carry.feed(raw[a:b]) for a, b in itertools.pairwise(edges)]
     assert np.array_equal(np.concatenate(out), frames.from_bytes(raw[: len(raw) & ~1]))
     assert carry.pending == bool(len(raw) % 2)
 

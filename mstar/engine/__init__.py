@@ -1,0 +1,1 @@
+"""Runs batches of firings: stateless components, and components with a K/V cache."""

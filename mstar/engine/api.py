@@ -50,7 +50,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The firing can not run now for want of memory; nothing changed, it may be offered again. `reason` has the numbers."""
+    """The firing can not run now for want of memory; nothing changed, offer it again. `reason` has the numbers."""
 
     reason: str
 
@@ -69,7 +69,7 @@ class Engine(Protocol):
         ...
 
     def end_request(self, request: str) -> None:
-        """Free what the request owns; its K/V sequence may stay as its session's cache. Unknown requests are ignored."""
+        """Free what the request owns; its K/V sequence may stay as its session's cache. Unknown ones are ignored."""
         ...
 
     def end_session(self, session: str) -> None:

@@ -1,0 +1,63 @@
+"""What the K/V engine needs of an attention backend. The backend owns the tensors and their layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from torch import Tensor
+
+from mstar.submodule import Attention, Row
+
+CrossContext: TypeAlias = Mapping[int, tuple[Tensor, Tensor]]
+"""Layer → cross-attention K and V of one request, in the backend's own layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagedRow:
+    """A row of a step and where its sequence lies. Its pages cover `start + row.tokens` positions."""
+
+    row: Row
+    pages: Sequence[int]
+    start: int  # positions before this step
+    cross: CrossContext
+
+
+class PageStore(Protocol):
+    """Memory for K/V pages."""
+
+    @property
+    def pages(self) -> int: ...
+
+    @property
+    def page_size(self) -> int:
+        """Positions a page holds."""
+        ...
+
+    @property
+    def prefers_runs(self) -> bool:
+        """A sequence in adjacent pages is read faster than one in scattered pages."""
+        ...
+
+    def copy(self, source: Sequence[int], target: Sequence[int]) -> int:
+        """Copy whole pages, all layers; source and target are disjoint. Returns the bytes copied."""
+        ...
+
+
+class PlannedAttention(Attention, Protocol):
+    """The view of one step, and what the engine reads from it afterwards."""
+
+    @property
+    def written_cross(self) -> Mapping[int, CrossContext]:
+        """Call index → what `write_cross` was given in this step; it replaces the request's context on commit."""
+        ...
+
+    @property
+    def gathered(self) -> int:
+        """Rows whose scattered pages had to be copied together before they could be read."""
+        ...
+
+
+class AttentionBackend(PageStore, Protocol):
+    def plan(self, rows: Sequence[PagedRow]) -> PlannedAttention: ...

@@ -1,0 +1,1 @@
+"""Paged K/V memory: pages, sequences, and who holds them."""

@@ -1,0 +1,288 @@
+"""The engine of components with a K/V cache."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from mstar.engine.api import Deferred, Failed, Firing, Outcome
+from mstar.engine.attention.backend import AttentionBackend, PagedRow, PlannedAttention
+from mstar.engine.attention.torch_backend import TorchBackend
+from mstar.engine.batch import attempt, call_of, check_step, commit_state, conclude, count, groups, isolate
+from mstar.engine.kv.ledger import Holding, Ledger
+from mstar.engine.kv.pages import OutOfPages
+from mstar.engine.kv.sequences import KVPool
+from mstar.engine.sampling import Draw, RowSampler, resolve_sampling
+from mstar.engine.states import StateStore
+from mstar.submodule import Call, KVGeometry, KVSubmodule, Row, Step
+
+UNKEYED = -1
+"""What stands at the positions of labels other than the first, which are never shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVSettings:
+    """Size of one component's K/V memory. Bytes = pages · page_size · layers · 2 · kv_heads · head_dim · itemsize."""
+
+    pages: int = 2048
+    page_size: int = 16  # positions
+    cross_contexts: int = 16  # requests that may have a cross-attention context at a time
+    kept: int = 2  # idle sequences a session keeps for its next prompts
+    reuse: bool = True
+    device: str = "cpu"
+
+
+def torch_backend(geometry: KVGeometry, settings: KVSettings) -> AttentionBackend:
+    """K/V memory read by torch operators."""
+    return TorchBackend(geometry, pages=settings.pages, page_size=settings.page_size, device=settings.device)
+
+
+class _Part:
+    """One component: its code, its memory, and who holds what of it."""
+
+    def __init__(self, submodule: KVSubmodule, settings: KVSettings, backend: AttentionBackend) -> None:
+        self.submodule = submodule
+        self.settings = settings
+        self.backend = backend
+        self.main = submodule.geometry.labels[0]
+        self.crosses = submodule.geometry.cross_context > 0
+        self.pool = KVPool(backend)
+        reuse = settings.reuse and not self.crosses
+        self.ledger = Ledger(self.pool, self.main, reuse=reuse, kept=settings.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A firing that has its sequence; `keys` are those of the positions to compute."""
+
+    firing: Firing
+    call: Call
+    holding: Holding
+    keys: np.ndarray
+    opened: bool  # by this firing: a deferral gives everything back
+
+
+class KVCacheEngine:
+    """Runs submodules whose sequences live in paged memory (see `mstar.engine.api.Engine`).
+
+    The first label of a component's geometry is keyed: `KVSubmodule.keys` describes it, prompts reuse what their
+    session has cached of it, and it outlives its request as a cache. Sequences of the other labels begin empty at every
+    prompt and end with the request. Components with cross-attention reuse nothing: their K/V depend on the context too.
+    """
+
+    def __init__(
+        self,
+        submodules: Mapping[str, KVSubmodule],
+        *,
+        settings: Mapping[str, KVSettings] | None = None,
+        session_state: Collection[str] = (),
+        backend: Callable[[KVGeometry, KVSettings], AttentionBackend] = torch_backend,
+    ) -> None:
+        chosen = {name: (settings or {}).get(name, KVSettings()) for name in submodules}
+        self._parts = {
+            name: _Part(submodule, chosen[name], backend(submodule.geometry, chosen[name]))
+            for name, submodule in submodules.items()
+        }
+        self._states = StateStore(session_state)
+        self._counters: Counter[str] = Counter(
+            steps=0, firings=0, failed=0, deferred=0, retries=0, prefilled_tokens=0, reused_tokens=0, gathers=0
+        )
+
+    def step(self, firings: Sequence[Firing]) -> list[Outcome]:
+        if not firings:
+            return []
+        check_step(firings)
+        part = self._parts[firings[0].component]
+        outcomes: list[Outcome] = []
+        with torch.inference_mode():
+            for group in groups(firings, part.submodule.max_batch):
+                outcomes += self._group(part, group)
+        count(outcomes, self._counters)
+        return outcomes
+
+    def end_request(self, request: str) -> None:
+        self._states.end_request(request)
+        for part in self._parts.values():
+            part.ledger.end_request(request)
+
+    def end_session(self, session: str) -> None:
+        self._states.end_session(session)
+        for part in self._parts.values():
+            part.ledger.end_session(session)
+
+    def census(self) -> Mapping[str, int]:
+        parts = self._parts.values()
+        free = sum(part.pool.pages.free for part in parts)
+        return {
+            "states": len(self._states),
+            "requests": sum(part.ledger.requests for part in parts),
+            "sequences": sum(part.ledger.held for part in parts),
+            "idle_sequences": sum(part.ledger.idle for part in parts),
+            "cross_contexts": sum(part.ledger.cross_contexts for part in parts),
+            "pages_free": free,
+            "pages_held": sum(part.pool.pages.total for part in parts) - free,
+        }
+
+    def counters(self) -> Mapping[str, int]:
+        parts = self._parts.values()
+        return {
+            **self._counters,
+            "relocations": sum(part.pool.counters.relocations for part in parts),
+            "relocated_bytes": sum(part.pool.counters.relocated_bytes for part in parts),
+            "copied_pages": sum(part.pool.counters.copied_pages for part in parts),
+            "scattered": sum(part.pool.counters.scattered for part in parts),
+            "evictions": sum(part.ledger.evictions for part in parts),
+        }
+
+    def _group(self, part: _Part, firings: Sequence[Firing]) -> list[Outcome]:
+        """Outcomes of at most `max_batch` firings."""
+        prepared = [attempt(partial(self._prepare, part, firing)) for firing in firings]
+        ready = [one for one in prepared if isinstance(one, _Prepared)]
+        ran = iter(isolate(ready, partial(self._execute, part), self._counters) if ready else [])
+        return [next(ran) if isinstance(one, _Prepared) else one for one in prepared]
+
+    def _prepare(self, part: _Part, firing: Firing) -> _Prepared | Deferred:
+        """Find out what the firing computes, and give it its sequence cut to what it may reuse."""
+        call = call_of(firing, self._states)
+        keys = part.submodule.keys(call)
+        if firing.prompt and not len(keys):
+            raise ValueError("a prompt has no keys")
+        holding = part.ledger.holding(firing.request)
+        opened = holding is None
+        if holding is None:
+            limit = part.settings.cross_contexts
+            if part.crosses and part.ledger.requests >= limit:
+                return Deferred(f"needs 1 cross-attention context, 0 free, {limit} held by {limit} requests")
+            holding = part.ledger.open(firing.request, firing.session)
+        if firing.prompt:
+            reused = part.ledger.begin_prompt(holding, keys)
+            holding.prompt = len(keys)
+            return _Prepared(firing, replace(call, reused=reused, length=reused), holding, keys[reused:], opened)
+        length = holding.sequence(part.main).length
+        if not length:
+            holding.prompt = len(keys)
+        return _Prepared(firing, replace(call, length=length), holding, keys, opened)
+
+    def _execute(self, part: _Part, prepared: Sequence[_Prepared]) -> list[Outcome]:
+        """Reserve, run, commit. When it raises, and for firings that fail or wait, all reservations are given back."""
+        refused: dict[int, Outcome] = {}
+        try:
+            running = list(range(len(prepared)))
+            while running:
+                batch = [prepared[i] for i in running]
+                calls = [one.call for one in batch]
+                packed = part.submodule.collate(calls)
+                _check_rows(packed.rows, batch, part)
+                lacking = self._reserve(part, packed.rows, batch)
+                if lacking:
+                    refused |= {running[i]: outcome for i, outcome in lacking.items()}
+                    running = [i for n, i in enumerate(running) if n not in lacking]
+                    continue
+                attention = _plan(part, packed.rows, batch)
+                step = Step(calls, attention, _sampler(part, batch))
+                results = conclude(part.submodule, calls, part.submodule.forward(packed, step))
+                done: list[Outcome] = []
+                for n, (one, result) in enumerate(zip(batch, results, strict=True)):
+                    if isinstance(result, Failed):
+                        done.append(result)
+                    else:
+                        self._commit(part, n, one, packed.rows, attention)
+                        done.append(commit_state(self._states, one.firing, result))
+                refused |= dict(zip(running, done, strict=True))
+                self._counters["gathers"] += attention.gathered if attention else 0
+                break
+        finally:
+            for one in prepared:
+                for sequence in one.holding.sequences.values():
+                    part.pool.trim(sequence)
+        return self._settle(part, prepared, refused)
+
+    def _settle(self, part: _Part, prepared: Sequence[_Prepared], outcomes: Mapping[int, Outcome]) -> list[Outcome]:
+        """Outcomes in order; a firing that waits and had just opened its request gives back what it holds."""
+        for i, one in enumerate(prepared):
+            if isinstance(outcomes[i], Deferred) and one.opened:
+                part.ledger.end_request(one.firing.request)
+        return [outcomes[i] for i in range(len(prepared))]
+
+    def _reserve(self, part: _Part, rows: Sequence[Row], batch: Sequence[_Prepared]) -> dict[int, Outcome]:
+        """Pages for the rows' new positions, evicting idle sequences; returns what becomes of calls that got none."""
+        lacking: dict[int, Outcome] = {}
+        for row in rows:
+            if row.call in lacking:
+                continue
+            sequence = batch[row.call].holding.sequence(row.label)
+            needed = part.pool.page_count(sequence.length + row.tokens)
+            if needed > part.pool.pages.total:
+                lacking[row.call] = Failed(f"OutOfPages: needs {needed} pages, the pool has {part.pool.pages.total}")
+                continue
+            while True:
+                try:
+                    part.pool.reserve(sequence, row.tokens)
+                except OutOfPages as short:
+                    if part.ledger.evict():
+                        continue
+                    held = part.pool.pages.total - short.free
+                    lacking[row.call] = Deferred(f"{short}, {held} held by {part.ledger.held} sequences")
+                break
+        return lacking
+
+    def _commit(
+        self, part: _Part, n: int, one: _Prepared, rows: Sequence[Row], attention: PlannedAttention | None
+    ) -> None:
+        for row in rows:
+            if row.call == n and row.store:
+                keys = one.keys if row.label == part.main else np.full(row.tokens, UNKEYED, dtype=np.int64)
+                part.pool.commit(one.holding.sequence(row.label), keys)
+        if attention is not None and n in attention.written_cross:
+            one.holding.cross = {**one.holding.cross, **attention.written_cross[n]}
+        if one.firing.prompt:
+            self._counters["prefilled_tokens"] += len(one.keys)
+            self._counters["reused_tokens"] += one.call.reused
+
+
+def _check_rows(rows: Sequence[Row], batch: Sequence[_Prepared], part: _Part) -> None:
+    """Raise ValueError unless the rows are what the keys and the geometry promise."""
+    seen: set[tuple[int, str]] = set()
+    for row in rows:
+        if not 0 <= row.call < len(batch):
+            raise ValueError(f"a row names call {row.call} of {len(batch)}")
+        if row.label not in part.submodule.geometry.labels:
+            raise ValueError(f"a row names label {row.label!r}, the geometry has {part.submodule.geometry.labels}")
+        if (row.call, row.label) in seen:
+            raise ValueError(f"call {row.call} has two rows of label {row.label!r}")
+        seen.add((row.call, row.label))
+        if row.tokens < 1 or (row.blocks and sum(row.blocks) != row.tokens):
+            raise ValueError(f"a row of {row.tokens} tokens with blocks {row.blocks}")
+        if row.store and row.label == part.main and row.tokens != len(batch[row.call].keys):
+            raise ValueError(f"a row of {row.tokens} tokens for {len(batch[row.call].keys)} new keys")
+
+
+def _plan(part: _Part, rows: Sequence[Row], batch: Sequence[_Prepared]) -> PlannedAttention | None:
+    if not rows:
+        return None
+    paged = []
+    for row in rows:
+        holding = batch[row.call].holding
+        sequence = holding.sequence(row.label)
+        paged.append(PagedRow(row, sequence.pages, sequence.length, holding.cross))
+    return part.backend.plan(paged)
+
+
+def _sampler(part: _Part, batch: Sequence[_Prepared]) -> RowSampler | None:
+    defaults = part.submodule.sampling
+    if defaults is None:
+        return None
+    draws = []
+    for one in batch:
+        sampling = resolve_sampling(defaults, one.call.settings)
+        draw = Draw(sampling, one.call.seed, one.call.length + len(one.keys))
+        if sampling.repetition_penalty != 1.0 and not one.firing.prompt:
+            earlier = one.holding.sequence(part.main).keys[one.holding.prompt :]
+            draw = replace(draw, generated=np.concatenate([earlier, one.keys]))
+        draws.append(draw)
+    return RowSampler(draws)

@@ -37,7 +37,7 @@ class Pacer:
     def next(self, now: float) -> float:
         """Deadline of frame `index`, then count it as sent. Sleep until then (not at all if it is past), then send."""
         if self._anchor is None:
-            self._anchor = now - self.index * self.frame / self.rate
+            self._anchor = now  # frame 0
         due = self._anchor + self.index * self.frame / self.rate
         if now - due > self.stall:
             self._anchor += now - due

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from media.framer import MIC_ITEM, Framer, PreRoll
@@ -12,6 +12,7 @@ def count_up(total: int) -> Pcm16:
 
 
 @given(st.integers(1, 600), st.lists(st.integers(0, 900), max_size=12))
+@settings(deadline=None)
 def test_items_do_not_depend_on_the_cut(size: int, chunks: list[int]) -> None:
     pcm = count_up(sum(chunks))
     framer = Framer(size, np.int16)
@@ -70,6 +71,7 @@ def test_a_wrong_type_is_refused() -> None:
 
 
 @given(st.integers(1, 50), st.lists(st.integers(0, 120), max_size=10), st.integers(-10, 700))
+@settings(deadline=None)
 def test_pre_roll_is_the_end_of_the_stream(capacity: int, chunks: list[int], position: int) -> None:
     pcm = count_up(sum(chunks))
     ring = PreRoll(capacity, np.int16)

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -12,6 +12,7 @@ ints = arrays(np.int16, st.integers(0, 300))
 
 
 @given(ints)
+@settings(deadline=None)
 def test_int16_survives_float_and_bytes(pcm: frames.Pcm16) -> None:
     assert np.array_equal(frames.to_int16(frames.to_float(pcm)), pcm)
     assert np.array_equal(frames.from_bytes(frames.to_bytes(pcm)), pcm)
@@ -35,6 +36,7 @@ def test_other_types_are_refused_by_name() -> None:
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
+@settings(deadline=None)
 def test_byte_carry_gives_the_same_samples_wherever_the_stream_is_cut(raw: bytes, cuts: list[int]) -> None:
     carry = frames.ByteCarry()
     edges = [0, *sorted(min(c, len(raw)) for c in cuts), len(raw)]
@@ -51,6 +53,7 @@ def test_byte_carry_reset_drops_the_half_sample() -> None:
 
 
 @given(ints, st.integers(0, 400))
+@settings(deadline=None)
 def test_fades_touch_their_end_only_and_never_grow(pcm: frames.Pcm16, samples: int) -> None:
     n = min(samples, pcm.size)
     rising, falling = frames.fade_in(pcm, samples), frames.fade_out(pcm, samples)

@@ -6,7 +6,7 @@ from aiortc.codecs.opus import OpusDecoder, OpusEncoder
 from aiortc.jitterbuffer import JitterFrame
 from aiortc.rtp import RtpPacket
 from av.audio.frame import AudioFrame
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from media.frames import Pcm16
@@ -38,6 +38,7 @@ def arrivals(draw: st.DrawFn, lossy: bool) -> list[int]:
 
 
 @given(arrivals(lossy=False), st.sampled_from([0, 65530, 40000]))
+@settings(deadline=None)
 def test_reordering_by_two_is_restored_across_the_wrap(numbers: list[int], first: int) -> None:
     order = ReorderBuffer()
     if numbers and numbers[0] != 0:
@@ -48,6 +49,7 @@ def test_reordering_by_two_is_restored_across_the_wrap(numbers: list[int], first
 
 
 @given(arrivals(lossy=True), st.sampled_from([0, 65530]))
+@settings(deadline=None)
 def test_loss_and_reordering_lose_nothing_else_and_hold_two_at_most(numbers: list[int], first: int) -> None:
     order = ReorderBuffer()
     if numbers:
@@ -100,6 +102,7 @@ def test_another_source_starts_anew() -> None:
 
 
 @given(arrivals(lossy=True))
+@settings(deadline=None)
 def test_pass_through_has_the_interface_of_aiortcs_buffer(numbers: list[int]) -> None:
     handed: list[int] = []
     standing_in = PassThroughAudioBuffer(lambda f: handed.append(int(f.data)))
@@ -178,6 +181,7 @@ def test_opus_with_a_loss_and_a_swap_comes_out_whole_and_in_time() -> None:
     st.lists(st.tuples(st.integers(0, 9600), st.integers(1, 960)), max_size=20),
     st.sampled_from([0, 2**32 - 5000]),
 )
+@settings(deadline=None)
 def test_filled_sound_has_no_holes(pieces: list[tuple[int, int]], first: int) -> None:
     filler = GapFiller(RATE)
     pts = first
@@ -233,5 +237,6 @@ def test_a_clock_that_starts_again_is_followed() -> None:
 
 
 @given(st.integers(-(2**15), 2**15 - 1), st.integers(0, 65535))
+@settings(deadline=None)
 def test_distance_wraps(distance: int, reference: int) -> None:
     assert signed_distance((reference + distance) % 65536, reference, 16) == distance

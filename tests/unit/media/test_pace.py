@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from media.pace import AheadLimiter, Pacer
@@ -9,6 +9,7 @@ delays = st.lists(st.one_of(st.just(0.0), st.floats(0, 0.019), st.floats(0, 2.0)
 
 
 @given(st.floats(0, 1e6), delays)
+@settings(deadline=None)
 def test_frames_neither_drift_nor_burst_over_stalls(start: float, late: list[float]) -> None:
     """A caller that sleeps to each deadline and is then held up for a while, again and again."""
     pacer = Pacer(RATE, FRAME)
@@ -58,6 +59,7 @@ def test_due_is_unknown_before_the_first_frame() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1.5), st.integers(0, 50000)), max_size=60))
+@settings(deadline=None)
 def test_never_more_than_the_limit_ahead(steps: list[tuple[float, int]]) -> None:
     """Against a simulated client that plays in real time from its first sample."""
     limiter = AheadLimiter(24000)
@@ -74,6 +76,7 @@ def test_never_more_than_the_limit_ahead(steps: list[tuple[float, int]]) -> None
 
 
 @given(st.floats(0, 1e5), st.integers(1, 48000), st.floats(0, 1))
+@settings(deadline=None)
 def test_ready_at_is_when_the_allowance_is_there(start: float, wish: int, elapsed: float) -> None:
     limiter = AheadLimiter(24000)
     limiter.send(limiter.allowance(start), start)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -262,9 +262,11 @@ class Playing(RuleBasedStateMachine):
 
 
 TestPlaying = Playing.TestCase
+TestPlaying.settings = settings(deadline=None)
 
 
 @given(st.lists(st.sampled_from(["sound", "nothing"]), max_size=40))
+@settings(deadline=None)
 def test_silence_is_never_heard(steps: list[str]) -> None:
     queue, ledger = buffer(), PlayoutLedger()
     put = 0

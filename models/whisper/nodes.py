@@ -1,0 +1,209 @@
+"""The three nodes of speech recognition: encoder | decoder | text. A firing is one piece of at most 30 s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from media.features import HOP, RATE, log_mel
+from models.blocks.values import floats, integer, ints, text
+from models.whisper.config import Ids
+from models.whisper.decoding import Progress, Rules
+from models.whisper.head import ExactHead, Head, ShortlistHead
+from models.whisper.network import Whisper
+from models.whisper.tokenizer import Tokenizer
+from mstar.errors import Rejected
+from mstar.submodule import STATE, Call, KVGeometry, Outputs, Packed, Row, Sampling, Step
+from mstar.tensors import Value
+
+CONTEXTS = (512, 750, 1000, 1250, 1500)
+"""Contexts of the encoder, in frames of 20 ms; the smallest that holds the audio and `MARGIN` is taken.
+
+The published model always hears 30 s (1500). A decoder without times runs away on less than 750; with times, and with
+`Progress.ended`, 512 is as good as 1500 on spoken sentences, at a third of the work.
+"""
+MARGIN = 25
+"""Frames (0.5 s) of silence behind the audio, where the piece is short enough to have them."""
+FRAME = 2 * HOP
+"""Samples per frame of the encoder."""
+
+
+def context_for(samples: int, longest: int = CONTEXTS[-1]) -> int:
+    """Frames of context that the encoder hears `samples` samples in.
+
+    Raises Rejected for audio longer than `longest` frames.
+    """
+    frames = -(-samples // FRAME)
+    if frames > longest:
+        raise Rejected(
+            f"audio: {samples / RATE:.1f} s are longer than the {longest * FRAME / RATE:g} s of one piece",
+            param="audio",
+        )
+    fits = (size for size in CONTEXTS if size <= longest and size >= frames + MARGIN)
+    return next(fits, longest)
+
+
+class EncoderSubmodule:
+    """Input `audio`, float32 of any shape (taken in order), 16 kHz, at most 30 s.
+
+    Outputs: `states` [frames, d_model] float32; `seconds`, the length of the audio. It keeps nothing. Audio of one
+    context goes through the network together on a GPU; on a CPU, where that gains nothing, each alone.
+    """
+
+    def __init__(self, network: Whisper) -> None:
+        self.network = network
+        self.max_batch = 1 if network.device.type == "cpu" else 16
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        tensors = {}
+        for number, call in enumerate(calls):
+            audio = floats(call.inputs["audio"]).reshape(-1)
+            if not np.isfinite(audio).all():
+                raise Rejected("audio: holds numbers that are not finite", param="audio")
+            frames = context_for(len(audio), self.network.config.max_source_positions)
+            mel = log_mel(audio, bins=self.network.config.num_mel_bins, frames=2 * frames)
+            tensors[str(number)] = torch.from_numpy(mel).to(self.network.device)
+        return Packed(tensors)
+
+    @torch.inference_mode()
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        mels = [packed.tensors[str(number)] for number in range(len(step.calls))]
+        states: list[Value] = [None] * len(mels)
+        order = sorted(range(len(mels)), key=lambda number: mels[number].shape[1])
+        for _, together in groupby(order, key=lambda number: mels[number].shape[1]):
+            numbers = list(together)
+            for number, own in zip(numbers, self.network.encode(torch.stack([mels[n] for n in numbers])), strict=True):
+                states[number] = own
+        seconds = [floats(call.inputs["audio"]).size / RATE for call in step.calls]
+        return {"states": states, "seconds": seconds}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:  # noqa: ARG002 - a firing is a whole piece
+        return False
+
+
+class DecoderSubmodule:
+    """Greedy decoding with times, on the engine with a K/V cache.
+
+    A firing with `states` and `seconds` begins a piece: the prompt is laid down and the states' K/V are written for
+    cross-attention. A firing with `token` goes on from it. Output `token`, int: the next id. The verdict is True when
+    it ends the transcript (`Progress.ended`): the end token, a closing time at the end of the audio, or more tokens
+    than anyone speaks in that time. After that a firing puts out the end token again.
+
+    Settings of a first firing: `language`, `translate` (checkpoints of many languages); of both `transcript_times`
+    (False: no times; then the encoder should hear 30 s). State: `Progress`.
+    """
+
+    max_batch = 32
+    sampling: Sampling | None = None  # greedy whatever the request's settings are for other nodes
+
+    def __init__(self, network: Whisper, ids: Ids, *, head: Head | None = None) -> None:
+        config = network.config
+        self.network = network
+        self.ids = ids
+        self.rules = Rules(ids, config.vocab_size, network.device)
+        self.geometry = KVGeometry(
+            layers=config.decoder_layers,
+            kv_heads=config.decoder_attention_heads,
+            head_dim=config.d_model // config.decoder_attention_heads,
+            dtype=network.embedding.dtype,
+            cross_context=config.max_source_positions,
+            cross_layers=config.decoder_layers,
+        )
+        on_cpu = network.device.type == "cpu"
+        self.head = head or (
+            ShortlistHead(network.embedding, ids.first_stamp) if on_cpu else ExactHead(network.embedding)
+        )
+
+    def keys(self, call: Call) -> NDArray[np.int64]:
+        """The prompt, or the one token. The K/V depend on the audio as well: nothing of them may be reused."""
+        return np.asarray(self._tokens(call), dtype=np.int64)
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        tokens = [self._tokens(call)[call.reused :] for call in calls]
+        ids = torch.tensor([token for own in tokens for token in own], device=self.network.device)
+        rows = tuple(Row(call=number, tokens=len(own)) for number, own in enumerate(tokens))
+        return Packed({"ids": ids}, rows)
+
+    @torch.inference_mode()
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        attention = step.attention
+        if attention is None:
+            raise ValueError("the decoder of Whisper runs on an engine with a K/V cache")
+        begins = [number for number, call in enumerate(step.calls) if "states" in call.inputs]
+        states = [_tensor(step.calls[number].inputs["states"]).to(self.network.device) for number in begins]
+        self.network.write_cross(states, begins, attention)
+        hidden = self.network.decode(packed.tensors["ids"], attention)
+        lasts = torch.tensor([row.tokens for row in packed.rows]).cumsum(0) - 1
+        before = [self._progress(call) for call in step.calls]
+        logits = self.rules.apply(self.head(hidden[lasts]), before)
+        chosen = zip(logits.argmax(-1).tolist(), before, strict=True)
+        tokens = [self.ids.end if so_far.ended(self.ids) else token for token, so_far in chosen]
+        after = [so_far.take(token, self.ids) for so_far, token in zip(before, tokens, strict=True)]
+        return {"token": tokens, STATE: [so_far.value() for so_far in after]}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
+        return self._progress(call).take(integer(outputs["token"]), self.ids).ended(self.ids)
+
+    def _tokens(self, call: Call) -> tuple[int, ...]:
+        if "states" not in call.inputs:
+            return (integer(call.inputs["token"]),)
+        language = call.settings.get("language")
+        try:
+            return self.ids.prompt(
+                language=None if language is None else text(language),
+                translate=bool(call.settings.get("translate", False)),
+                stamps=_times(call),
+            )
+        except ValueError as wrong:
+            raise Rejected(str(wrong), param=str(wrong).partition(":")[0]) from wrong
+
+    def _progress(self, call: Call) -> Progress:
+        """Before this firing's token. A first firing begins anew, whatever an earlier piece left."""
+        if "states" in call.inputs:
+            room = self.network.config.max_target_positions - len(self._tokens(call))
+            return Progress(float(floats(call.inputs["seconds"])), _times(call), room)
+        return Progress.of(call.state)
+
+
+class TextSubmodule:
+    """Input `tokens`, the ids of one piece in order; `seconds`, its length; optional `offset`, seconds before it.
+
+    Output `transcript`: {"text", "segments": [{"text", "start", "end"}]}, seconds from the start of the first piece.
+    """
+
+    max_batch = 32
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def collate(self, calls: Sequence[Call]) -> Packed:  # noqa: ARG002 - python values in and out
+        return Packed({})
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002
+        return {"transcript": [self._transcript(call) for call in step.calls]}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:  # noqa: ARG002 - a firing is a whole piece
+        return False
+
+    def _transcript(self, call: Call) -> Value:
+        ids = ints(call.inputs["tokens"]).tolist()
+        seconds = float(floats(call.inputs["seconds"]))
+        before = float(floats(call.inputs.get("offset", 0.0)))
+        segments: list[Value] = [
+            {"text": part.text.strip(), "start": before + part.start, "end": before + part.end}
+            for part in self.tokenizer.segments(ids, end=seconds)
+        ]
+        return {"text": self.tokenizer.text(ids).strip(), "segments": segments}
+
+
+def _times(call: Call) -> bool:
+    return bool(call.settings.get("transcript_times", True))
+
+
+def _tensor(value: Value) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.from_numpy(floats(value))

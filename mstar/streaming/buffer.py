@@ -91,29 +91,38 @@ class StreamBuffer:
 
     # ------------------------------------------------------------------------------------------------------ producer
 
-    def put(self, index: int, value: Value, *, cut: bool = False, now: float = 0.0) -> None:
-        """Item `index`, or with rows the items [index, index + n). Duplicates are dropped, items ahead of a gap wait.
+    def put(self, index: int, value: Value, *, rows: bool | None = None, cut: bool = False, now: float = 0.0) -> int:
+        """Item `index`, or the items [index, index + n) if the rows of the value are items. Returns their number.
 
-        `cut` ends the segment after them. Raises Rejected for an index below 0 or beyond the stream's end.
+        Duplicates are dropped, items ahead of a gap wait. `cut` ends the segment after them. `rows` says what it is
+        where that is not how the stream keeps its items: an array whose rows are items, or one item.
+        Raises Rejected for an index below 0 or beyond the stream's end, or for rows of what has none.
         """
-        n = self._store.count(value)
-        stop = index + n
+        values = self._store.pieces(value, self._rows if rows is None else rows)
+        stop = index + sum(n for _, n in values)
         if index < 0 or (self._count is not None and stop > self._count):
-            raise Rejected(f"stream {self._stream}: items {index}..{stop - 1} of {self._count}", param="index")
+            raise Rejected(f"stream {self._stream}: items {index} to {stop} of {self._count}", param="index")
         self._seen = max(self._seen, stop)
-        if index > self._written:
-            parked = self._parked.get(index)
-            if parked is None or parked[1] < n:
-                self._parked[index] = (value, n, now)
-        else:
-            self._append(index, value, stop, now)
-            while self._parked and (first := min(self._parked)) <= self._written:
-                held, count, came = self._parked.pop(first)
-                self._append(first, held, first + count, came)
+        at = index
+        for one, n in values:
+            self._arrive(at, one, n, now)
+            at += n
         if cut:
             self.cut(stop)
         if self._rule.latest or self._drops:
             self._drop()
+        return stop - index
+
+    def _arrive(self, index: int, value: Value, n: int, now: float) -> None:
+        if index > self._written:
+            parked = self._parked.get(index)
+            if parked is None or parked[1] < n:
+                self._parked[index] = (value, n, now)
+            return
+        self._append(index, value, index + n, now)
+        while self._parked and (first := min(self._parked)) <= self._written:
+            held, count, came = self._parked.pop(first)
+            self._append(first, held, first + count, came)
 
     def cut(self, index: int) -> None:
         """End the segment before item `index`. A segment without items, or one that was cut there, is left as it is."""

@@ -59,9 +59,9 @@ class History:
 
     def slice(self, start: int, stop: int) -> NDArray[np.generic]:
         """The items [start, stop) as [n, ...]. Raises Rejected unless all of them are kept."""
-        if not self.first <= start <= stop <= self._stop or self._rows is None:
+        if not self.start <= start <= stop <= self._stop or self._rows is None:
             raise Rejected(
-                f"items {start}..{stop} are not at hand; {self.first}..{self._stop} are",
+                f"items {start}..{stop} are not at hand; {self.start}..{self._stop} are",
                 code="out_of_window",
                 param="start",
             )
@@ -70,7 +70,7 @@ class History:
         return rows
 
     @property
-    def first(self) -> int:
+    def start(self) -> int:
         """Index of the oldest item kept."""
         return max(self._first, self._stop - self._capacity)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -14,8 +15,11 @@ from mstar.tensors import Value
 class Store(Protocol):
     """A contiguous run of items that grows at its end and is let go at its start."""
 
-    def count(self, value: Value) -> int:
-        """Items in a value that is about to be put. Raises Rejected where it can not be counted."""
+    def pieces(self, value: Value, rows: bool) -> Sequence[tuple[Value, int]]:
+        """A value as this store takes it: pieces, each with the number of its items. `rows`: its rows are the items.
+
+        Raises Rejected for rows of what has none.
+        """
         ...
 
     def append(self, value: Value, skip: int) -> None:
@@ -40,8 +44,8 @@ class Singles:
         self._items: deque[Value] = deque()
         self._first = start
 
-    def count(self, value: Value) -> int:  # noqa: ARG002 - whatever it is
-        return 1
+    def pieces(self, value: Value, rows: bool) -> Sequence[tuple[Value, int]]:
+        return [(row, 1) for row in _rows(value)] if rows else ((value, 1),)
 
     def append(self, value: Value, skip: int) -> None:
         if not skip:
@@ -71,11 +75,9 @@ class Rows:
         self._arrays: deque[tuple[int, Any]] = deque()  # (index of the first row, array [n, ...])
         self._stop = start
 
-    def count(self, value: Value) -> int:
-        shape = getattr(value, "shape", None)
-        if not shape:
-            raise Rejected("a value on a stream of rows must be an array of at least one dimension", param="value")
-        return int(shape[0])
+    def pieces(self, value: Value, rows: bool) -> Sequence[tuple[Value, int]]:
+        array = _rows(value) if rows else _one(value)
+        return ((array, len(array)),)
 
     def append(self, value: Value, skip: int) -> None:
         array: Any = value
@@ -98,3 +100,16 @@ class Rows:
     def let_go(self, before: int) -> None:
         while self._arrays and self._arrays[0][0] + len(self._arrays[0][1]) <= before:
             self._arrays.popleft()
+
+
+def _rows(value: Value) -> Any:
+    if not getattr(value, "shape", None):
+        raise Rejected("only an array of at least one dimension has rows that are items", param="value")
+    return value
+
+
+def _one(value: Value) -> Any:
+    if not is_array(value):
+        raise Rejected("an item of a stream of rows must be an array", param="value")
+    array: Any = value
+    return array[None]

@@ -121,13 +121,17 @@ class _Rewrite:
             raise WeightsError(f"decoder: {node.name} does not map n items to n times its stride")
         before = -(-kernel // stride) - 1  # earlier items that a new output still needs
         key = node.output[0]
+        if before == 0:
+            self.node("ConvTranspose", (x.name, *node.input[1:]), key, **_image(attrs, 0))
+            self.emit(key, x.rate * stride, x.lag * stride, weight.dims[1])
+            return
         joined = self.joined(x, key, 0, 0)
         self.carry(key, joined, self.ints(-before))
         raw = self.node("ConvTranspose", (joined, *node.input[1:]), f"{key}.raw", **_image(attrs, pad))
-        # with a tail, the first before * stride - pad items were given out before; the last pad ones are still open
-        held = self.length(f"{key}.tail", f"{key}.held")
-        grown = self.node("Mul", (held, self.ints(before * stride - pad)), f"{key}.grown")
-        start = self.node("Div", (grown, self.ints(before)), f"{key}.begin")
+        # of what the tail and the new items give, all but the last pad of the tail's share were given out before
+        held = self.node("Mul", (self.length(f"{key}.tail", f"{key}.held"), self.ints(stride)), f"{key}.share")
+        given = self.node("Sub", (held, self.ints(pad)), f"{key}.given")
+        start = self.node("Max", (given, self.ints(0)), f"{key}.begin")
         last = self.last_chunk(f"{key}.is_last")
         ending = self.node("Sub", (self.ints(1), last), f"{key}.goes_on")
         short = self.node("Mul", (ending, self.ints(pad)), f"{key}.open")

@@ -1,4 +1,4 @@
-"""The three nodes of a Piper voice: phonemes | acoustic | decoder."""
+"""The two nodes of a Piper voice: acoustic | decoder."""
 
 from __future__ import annotations
 
@@ -8,67 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.piper.sound import Opening, fresh, open_sound
-from models.piper.voice import Floats, Ints, Voice, VoiceConfig
-from models.speech.phonemes import phonemize
-from models.speech.values import floats, integer, ints, record, text
+from models.piper.voice import Floats, Ints, Voice
+from models.speech.values import floats, integer, ints, record
 from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, Outputs, Packed, Rows, Step
 from mstar.tensors import Value
 
 SPEEDS = (0.25, 4.0)
-
-
-class PhonemeSubmodule:
-    """Stateless. Input `clause`: a record of the clause node, or plain text.
-
-    Output `phonemes`: {"ids": int64 [n], "words": int64 [w, 4] (first and last character in the response, first and
-    last id; words spoken as one have the same ids), "start", "end": the clause's characters in the response}, or
-    nothing if nothing in it can be spoken. espeak-ng serves one thread at a time: one node, one thread.
-    """
-
-    max_batch = 16
-
-    def __init__(self, config: VoiceConfig) -> None:
-        self.config = config
-
-    def collate(self, calls: Sequence[Call]) -> Packed:  # noqa: ARG002 - text has no tensors
-        return Packed({})
-
-    def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002
-        return {"phonemes": [self._speak(call.inputs["clause"]) for call in step.calls]}
-
-    def verdict(self, call: Call, outputs: object) -> bool:  # noqa: ARG002 - the stream's end ends it
-        return False
-
-    def _speak(self, clause: Value) -> Value:
-        if isinstance(clause, str):
-            spoken, start, end = clause, 0, len(clause)
-            starts = np.arange(len(clause))
-            ends = starts + 1
-        else:
-            got = record(clause)
-            spoken, start, end = text(got["spoken"]), integer(got["start"]), integer(got["end"])
-            starts, ends = ints(got["starts"]), ints(got["ends"])
-        phonemes = phonemize(spoken, self.config.language)
-        if not phonemes.words:
-            return None
-        ids, firsts = self.config.ids(phonemes.text)
-        words = [
-            (starts[w.start], ends[w.end - 1], firsts[w.first], firsts[min(w.last, len(firsts) - 1)])
-            for w in phonemes.words
-        ]
-        return {"ids": ids, "words": _one_each(np.array(words, np.int64)), "start": start, "end": end}
-
-
-def _one_each(words: Ints) -> Ints:
-    """Several spoken words of one written word ("example dot com") → one row."""
-    rows: list[Ints] = []
-    for row in words:
-        if rows and row[0] < rows[-1][1]:
-            rows[-1] = np.array([rows[-1][0], max(rows[-1][1], row[1]), rows[-1][2], row[3]], np.int64)
-        else:
-            rows.append(row)
-    return np.stack(rows)
 
 
 class AcousticSubmodule:
@@ -101,7 +47,9 @@ class AcousticSubmodule:
     def verdict(self, call: Call, outputs: object) -> bool:  # noqa: ARG002 - the stream's end ends it
         return False
 
-    def _clause(self, call: Call) -> tuple[Rows, Value, Value]:
+    def _clause(self, call: Call) -> tuple[Rows | None, Value, Value]:
+        if call.inputs["phonemes"] is None:  # an end with nothing new
+            return None, None, call.state
         phonemes = record(call.inputs["phonemes"])
         state = {"samples": 0, "clauses": 0} if call.state is None else record(call.state)
         first, index = integer(state["samples"]), integer(state["clauses"])
@@ -196,7 +144,8 @@ class DecoderSubmodule:
         channels = self.voice.carried.channels
         state = Decoding.of(call.state, channels)
         span = call.spans["frames"]
-        new = floats(call.inputs["frames"]).reshape(-1, channels)[span.n_context :]
+        chunk = call.inputs["frames"]
+        new = state.frames[:0] if chunk is None else floats(chunk).reshape(-1, channels)[span.n_context :]
         frames = np.concatenate((state.frames, new))
         last = span.segment_final or span.final
         begun = state.tails is not None

@@ -1,4 +1,4 @@
-"""The node that turns a response's tokens, or its pieces of text, into clauses."""
+"""The two nodes before a voice: tokens or pieces of text → clauses, clause → phoneme ids."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.speech.clauses import Clause, ClauseRules, Clauses
 from models.speech.normalise import normalise
+from models.speech.phonemes import phonemize
 from models.speech.values import integer, ints, items, record, text
 from mstar.submodule import STATE, Call, Many, Outputs, Packed, Step
 from mstar.tensors import Value
 
 Detokenise = Callable[[Sequence[int]], str]
 """Token ids → text; an unfinished character at the end reads as U+FFFD, tokens that say nothing as ""."""
+
+Alphabet = Callable[[str], tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""Phonemes → a voice's ids [n], and for each phoneme and the end the index of its first id [m + 1]."""
 
 _UNFINISHED = "\ufffd"
 _CONTEXT = 4  # settled tokens that the next ones are read with, for tokenizers that look back (spaces)
@@ -124,3 +129,59 @@ class ClauseSubmodule:
             "end": clause.end,
             "index": clause.index,
         }
+
+
+class PhonemeSubmodule:
+    """Stateless. Input `clause`: a record of the clause node, or plain text.
+
+    Output `phonemes`: {"ids": int64 [n], "words": int64 [w, 4] (first and last character in the response, first and
+    last id; words spoken as one have the same ids), "start", "end": the clause's characters in the response}, or
+    nothing if nothing in it can be spoken. espeak-ng serves one thread at a time: one node, one thread.
+    """
+
+    max_batch = 16
+
+    def __init__(self, alphabet: Alphabet, language: str) -> None:
+        self.alphabet = alphabet
+        self.language = language
+
+    def collate(self, calls: Sequence[Call]) -> Packed:  # noqa: ARG002 - text has no tensors
+        return Packed({})
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002
+        return {"phonemes": [self._speak(call.inputs["clause"]) for call in step.calls]}
+
+    def verdict(self, call: Call, outputs: object) -> bool:  # noqa: ARG002 - the stream's end ends it
+        return False
+
+    def _speak(self, clause: Value) -> Value:
+        if clause is None:  # an end with nothing new
+            return None
+        if isinstance(clause, str):
+            spoken, start, end = clause, 0, len(clause)
+            starts = np.arange(len(clause))
+            ends = starts + 1
+        else:
+            got = record(clause)
+            spoken, start, end = text(got["spoken"]), integer(got["start"]), integer(got["end"])
+            starts, ends = ints(got["starts"]), ints(got["ends"])
+        phonemes = phonemize(spoken, self.language)
+        if not phonemes.words:
+            return None
+        ids, firsts = self.alphabet(phonemes.text)
+        words = [
+            (starts[w.start], ends[w.end - 1], firsts[w.first], firsts[min(w.last, len(firsts) - 1)])
+            for w in phonemes.words
+        ]
+        return {"ids": ids, "words": _one_each(np.array(words, np.int64)), "start": start, "end": end}
+
+
+def _one_each(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Several spoken words of one written word ("example dot com") → one row."""
+    rows: list[NDArray[np.int64]] = []
+    for row in words:
+        if rows and row[0] < rows[-1][1]:
+            rows[-1] = np.array([rows[-1][0], max(rows[-1][1], row[1]), rows[-1][2], row[3]], np.int64)
+        else:
+            rows.append(row)
+    return np.stack(rows)

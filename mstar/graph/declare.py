@@ -1,7 +1,7 @@
 """The words a family is written in: components, walks, edges, streams, tasks. Frozen data, no behaviour (torch-free).
 
-A family's `model.py` builds one `Graph` from these; `mstar.graph.check` refuses a wrong one with a sentence that names the
-culprit, `mstar.graph.plan` compiles each walk to flat tables shared by all requests.
+A family's `model.py` builds one `Graph` from these; `mstar.graph.check` refuses a wrong one with a sentence that names
+the culprit, `mstar.graph.plan` compiles each walk to flat tables shared by all requests.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Modality: TypeAlias = Literal["audio", "text", "video", "image", "action", "sign
 class Component:
     """A part of the model: what a node runs.
 
-    `submodule` is `"module:factory"`, resolved by the worker only: `factory(settings) → Submodule`, where settings is the
-    family's frozen settings object sent as a mapping. `state` says to whom its committed state belongs.
+    `submodule` is `"module:factory"`, resolved by the worker only: `factory(settings) → Submodule`, where settings is
+    the family's frozen settings object sent as a mapping. `state` says to whom its committed state belongs.
     """
 
     name: str
@@ -31,7 +31,11 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """Carries the named output to one node's input (`input`, by default of the same name) inside the same walk."""
+    """Carries the named output to one node's input (`input`, by default of the same name) inside the same walk.
+
+    A signal does not leave a loop by an edge, but through the loop's `outputs` or `accumulated`. `to=""` declares an
+    output that goes nowhere but there.
+    """
 
     name: str
     to: str
@@ -108,9 +112,11 @@ class Parallel:
 class Loop:
     """Bounded iteration: `max_iters` passes.
 
-    Inputs of the body produced by the body are loop-backs (the first must come from outside); all others are externals,
-    held for all passes. `outputs`: edges fed with the last pass's value of that name; `accumulated`: edges fed once with
-    the list of all passes' values. The two name different signals.
+    An edge of the body to its own node, or to one that stands before it in a `Sequential`, is a loop-back: it feeds the
+    next pass, and the first value must come from outside. What comes from outside otherwise is held for all passes.
+    `outputs`: edges fed at the end with the last value of that name; `accumulated`: edges fed once with the list of the
+    values of all passes; neither is fed if there was none. The two name different signals. Where several members of the
+    body produce the name, it is the last one's; an inner loop's signals are those it gives out itself.
     """
 
     name: str
@@ -122,7 +128,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class DynamicLoop:
-    """A loop that ends early for a request when a body node's verdict says stop, or its stream's final chunk is consumed.
+    """A loop that ends early for a request: a body node's verdict says stop, or its stream's final chunk is consumed.
 
     `max_iters=None` is allowed only where the body has a streaming input.
     """
@@ -139,7 +145,10 @@ Section: TypeAlias = GraphNode | Sequential | Parallel | Loop | DynamicLoop
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A named section. `then` names the walk the partition goes on with when this one is done, "" = partition done."""
+    """A named section. `then` names the walk the partition goes on with when this one is done, "" = partition done.
+
+    A section that is one node with only streaming inputs stands for a `DynamicLoop` without bound around that node.
+    """
 
     name: str
     section: Section
@@ -159,9 +168,10 @@ class LiveInput:
     """A stream whose producer is the client.
 
     `scope="session"`: it outlives requests (microphone, camera); `edges` feed nodes of running tasks from the position
-    where the task starts, and `slices` names the nodes that may take a `Slice(stream, start, stop)` of it as an input; the
-    last `history` items are kept for slices. `scope="request"`: it belongs to one request (text of a TTS context).
-    `full` says what happens beyond an edge's bound: the client waits for credit, or the oldest items are dropped and counted.
+    where the task starts, and `slices` names the nodes that may take a `Slice(stream, start, stop)` of it as an input;
+    the last `history` items are kept for slices. `scope="request"`: it belongs to one request (text of a TTS context).
+    `full` says what happens beyond an edge's bound: the client waits for credit, or the oldest items are dropped and
+    counted.
     """
 
     name: str

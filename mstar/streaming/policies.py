@@ -6,6 +6,7 @@ A policy is what a family writes on an edge. `rule(policy)` flattens it, wrapper
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
@@ -165,7 +166,7 @@ def _ramp(first: int, growth: float, k: int) -> tuple[int, ...]:
     return (*sizes, k)
 
 
-Described: TypeAlias = "dict[str, str | int | float | Described]"
+Described: TypeAlias = "Mapping[str, str | int | float | Described]"
 
 
 def describe(policy: ChunkPolicy) -> Described:

@@ -1,0 +1,95 @@
+"""The prompt that a family's answer gets: chat messages out of log entries, within the model's context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mstar.tensors import Value
+from server.events.session import RetentionRatio, Tool, Truncation
+from server.session.log import Entry
+
+Message = Mapping[str, Value]
+
+AUTO_RETENTION = 0.8
+"""Share of the budget that `auto` keeps when it has to cut: cutting seldom keeps the cached prefix usable."""
+SPOKEN_TOKENS_PER_SECOND = 6
+"""Text tokens that a second of speech not yet transcribed will have, at most."""
+
+
+def messages(entries: Sequence[Entry]) -> list[Message]:
+    """Chat messages of entries in order. Calls nobody answered, and what has no words (yet), are left out."""
+    outputs = {str(e.item.call_id) for e in entries if e.item.type == "function_call_output"}
+    calls = {str(e.item.call_id): str(e.item.name) for e in entries if e.item.type == "function_call"}
+    out: list[Message] = []
+    for entry in entries:
+        item = entry.item
+        if item.type == "function_call":
+            if item.call_id in outputs:
+                call = {"name": str(item.name), "arguments": str(item.arguments)}
+                out.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        elif item.type == "function_call_output":
+            if item.call_id in calls:
+                out.append({"role": "tool", "name": calls[str(item.call_id)], "content": str(item.output)})
+        elif entry.text.strip():
+            out.append({"role": str(item.role), "content": entry.text})
+    return out
+
+
+def tools_value(tools: Sequence[Tool]) -> list[Message]:
+    """Tools as the family takes them."""
+    return [
+        {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters or {}}
+        for tool in tools
+    ]
+
+
+class Budget:
+    """Keeps prompts within `context` tokens by leaving out the oldest items, and says when it may not.
+
+    Tokens are estimated from characters; each answer's counted prompt corrects the estimate.
+    """
+
+    def __init__(self, context: int) -> None:
+        self.context = context
+        self._per_char = 1 / 3  # tokens; cautious for English until a prompt was counted
+        self._left_out: set[str] = set()
+
+    def estimate(self, chars: int, n_messages: int) -> float:
+        """Tokens of a prompt."""
+        return chars * self._per_char + 8 * n_messages
+
+    def counted(self, chars: int, n_messages: int, tokens: int) -> None:
+        """An answer says how long its prompt was."""
+        if chars >= 200 and tokens > 0:
+            self._per_char = max(0.1, (tokens - 4 * n_messages) / chars)
+
+    def fit(
+        self, entries: Sequence[Entry], fixed_chars: int, reserve: int, truncation: Truncation
+    ) -> list[Entry] | None:
+        """The entries that the prompt holds; None if they do not fit and `truncation` is disabled.
+
+        `fixed_chars`: instructions and tools; `reserve`: tokens for the answer.
+        """
+        kept = [entry for entry in entries if entry.id not in self._left_out]
+        budget = max(64, self.context - reserve)
+        if self._tokens(kept, fixed_chars) <= budget:
+            return kept
+        if truncation == "disabled":
+            return None
+        ratio = truncation.retention_ratio if isinstance(truncation, RetentionRatio) else AUTO_RETENTION
+        while len(kept) > 1 and self._tokens(kept, fixed_chars) > budget * ratio:
+            self._left_out.add(kept.pop(0).id)
+        return kept
+
+    def too_long(self, entries: Sequence[Entry]) -> bool:
+        """The model refused a prompt: leave out the older half of it. False if there is nothing left to leave out."""
+        kept = [entry for entry in entries if entry.id not in self._left_out]
+        if len(kept) <= 1:
+            return False
+        self._left_out.update(entry.id for entry in kept[: len(kept) // 2])
+        return True
+
+    def _tokens(self, kept: Sequence[Entry], fixed_chars: int) -> float:
+        chars = fixed_chars + sum(len(e.text) + len(e.item.output or "") + len(e.item.arguments or "") for e in kept)
+        heard = sum(e.sound.seconds for e in kept if e.sound is not None and not e.text)
+        return self.estimate(chars, len(kept) + 1) + heard * SPOKEN_TOKENS_PER_SECOND

@@ -1,0 +1,128 @@
+"""Out of the session, a `response.create` and the log: what a response is to be, and the task that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from models.registry import Conversation as Offer
+from mstar.errors import Rejected
+from mstar.tensors import Value
+from server.events.client import ResponseParams
+from server.events.items import Item, ItemReference, check_item
+from server.events.session import ChosenTool, Session, VoiceId, check_format
+from server.session.commands import Input
+from server.session.context import Budget, messages, tools_value
+from server.session.items import entry_of
+from server.session.log import Entry, Log
+from server.session.options import Options
+from server.session.outbox import Ids
+from server.session.responses import Spec
+from server.session.tasks import TaskRequest
+
+T = TypeVar("T")
+
+
+def _or(given: T | None | UnsetType, otherwise: T) -> T:
+    return otherwise if given is None or given is UNSET else given
+
+
+def spec_of(session: Session, params: ResponseParams | None, log: Log, new_id: Ids, offer: Offer) -> Spec:
+    """Raises Rejected for a format, item or reference that is not to be had."""
+    params = params or ResponseParams()
+    conversation = _or(params.conversation, "auto")
+    if conversation not in ("auto", "none"):
+        raise Rejected(
+            f"Invalid value: '{conversation}'. Supported values are: 'auto' and 'none'.",
+            code="invalid_value",
+            param="response.conversation",
+        )
+    output = session.audio.output
+    if params.audio and params.audio.output:
+        wanted = params.audio.output
+        voice = wanted.voice or output.voice
+        output = msgspec.structs.replace(
+            output,
+            format=check_format(wanted.format, "response.audio.output.format") if wanted.format else output.format,
+            voice=voice.id if isinstance(voice, VoiceId) else voice,
+            speed=_or(wanted.speed, output.speed),
+        )
+    entries: tuple[Entry, ...] | None = None
+    if params.input is not None and params.input is not UNSET:
+        entries = tuple(
+            log.get(given.id, f"response.input[{index}].id")
+            if isinstance(given, ItemReference)
+            else _own(given, f"response.input[{index}]", session, new_id, offer)
+            for index, given in enumerate(params.input)
+        )
+    return Spec(
+        conversation=conversation == "auto",
+        modality=_or(params.output_modalities, session.output_modalities)[0],
+        format=output.format,
+        voice=output.voice,
+        speed=output.speed,
+        max_output_tokens=_or(params.max_output_tokens, session.max_output_tokens),
+        instructions=_or(params.instructions, session.instructions),
+        tools=_or(params.tools, session.tools),
+        tool_choice=_or(params.tool_choice, session.tool_choice),
+        metadata=params.metadata or None,
+        entries=entries,
+    )
+
+
+def _own(given: Item, param: str, session: Session, new_id: Ids, offer: Offer) -> Entry:
+    check_item(given, param)
+    return entry_of(given, param, session.audio.input.format, new_id, offer)
+
+
+class TooLong(Exception):
+    """The prompt does not fit the model's context, and may not be cut."""
+
+
+class Prompts:
+    """Builds answer tasks; keeps their prompts within the context."""
+
+    def __init__(self, offer: Offer, options: Options) -> None:
+        self.budget = Budget(options.context)
+        self._offer = offer
+        self._options = options
+
+    def request(self, session: Session, spec: Spec, entries: Sequence[Entry]) -> tuple[TaskRequest, int, int]:
+        """The task, and of its prompt the characters and messages. Raises TooLong.
+
+        A spoken last entry without words goes in as sound, behind the history.
+        """
+        bounded = spec.max_output_tokens
+        reserve = self._options.answer_tokens if bounded == "inf" else bounded
+        reserve = min(reserve, self.budget.context // 2)
+        tools = tools_value(spec.tools) if spec.tool_choice != "none" else []
+        fixed = len(spec.instructions) + len(str(tools)) * bool(tools)
+        kept = self.budget.fit(entries, fixed, reserve, session.truncation)
+        if kept is None:
+            raise TooLong
+        sound = kept[-1].sound if kept else None
+        history = messages(kept)
+        if spec.instructions:
+            history = [{"role": "system", "content": spec.instructions}, *history]
+        inputs: dict[str, Input] = {"history": history, "tools": tools}
+        if sound is not None:
+            inputs["audio"] = sound.audio
+        spoken = spec.modality == "audio"
+        task = self._offer.answer[(sound is not None, spoken)]
+        chars = sum(len(str(message["content"])) for message in history) + len(str(tools)) * bool(tools)
+        return TaskRequest(task, inputs, self._settings(spec, spoken=spoken)), chars, len(history)
+
+    def _settings(self, spec: Spec, *, spoken: bool) -> dict[str, Value]:
+        settings: dict[str, Value] = {}
+        if spoken:
+            settings["voice"] = spec.voice if spec.voice in self._offer.voices else self._offer.voices[0]
+            settings["speed"] = spec.speed
+        if spec.max_output_tokens != "inf":
+            settings["max_tokens"] = spec.max_output_tokens
+        if spec.tools:
+            choice = spec.tool_choice
+            settings["tool_choice"] = {"name": choice.name} if isinstance(choice, ChosenTool) else choice
+        return settings

@@ -1,0 +1,84 @@
+"""Words of what the user said: transcription tasks, and the events that tell the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mstar.tensors import Value
+from server.events.server import Duration, FailedBy, TranscriptionCompleted, TranscriptionDelta, TranscriptionFailed
+from server.events.session import Session
+from server.session import emissions
+from server.session.log import Entry, Log
+from server.session.outbox import Outbox
+from server.session.tasks import Ended, TaskRequest, Tasks
+
+
+class Transcripts:
+    """`session` is the effective session object; `known` is called when words are known, or will never be."""
+
+    def __init__(self, out: Outbox, tasks: Tasks, log: Log, task: str, session: Session) -> None:
+        self.session = session
+        self.known: Callable[[float], None] = _nobody
+        self._out = out
+        self._tasks = tasks
+        self._log = log
+        self._task = task
+        self._running: dict[str, int] = {}  # item → key
+
+    def want(self, entry: Entry) -> None:
+        """Transcribe an entry, unless that is under way or done."""
+        if entry.sound is None or entry.id in self._running:
+            return
+        request = TaskRequest(self._task, {"audio": entry.sound.audio})
+        self._running[entry.id] = self._tasks.start(request, _Transcribing(self, entry))
+
+    def leave(self, entry: Entry) -> None:
+        """An answer brings the words; stop transcribing."""
+        key = self._running.pop(entry.id, None)
+        if key is not None:
+            self._tasks.interrupt(key)
+
+    def take(self, entry: Entry, text: str, now: float) -> None:
+        """The words of an entry."""
+        sound, entry.sound = entry.sound, None
+        if sound is None:
+            return
+        entry.say(text)
+        if self.session.audio.input.transcription is not None and self._log.find(entry.id) is entry:
+            if text:
+                self._out.send(TranscriptionDelta(item_id=entry.id, content_index=0, delta=text))
+            usage = Duration(round(sound.seconds, 3))
+            self._out.send(TranscriptionCompleted(item_id=entry.id, content_index=0, transcript=text, usage=usage))
+        self.known(now)
+
+    def fail(self, entry: Entry, end: Ended, now: float) -> None:
+        """The words of an entry will not be known; the conversation goes on without them."""
+        entry.sound = None
+        if self.session.audio.input.transcription is not None and self._log.find(entry.id) is entry:
+            why = FailedBy("server_error", end.code or "transcription_failed", end.cause or "The transcription failed.")
+            self._out.send(TranscriptionFailed(item_id=entry.id, content_index=0, error=why))
+        self.known(now)
+
+    def ended(self, entry: Entry) -> None:
+        self._running.pop(entry.id, None)
+
+
+def _nobody(now: float) -> None:
+    """Nobody waits for words."""
+
+
+class _Transcribing:
+    """Owner of one transcription task."""
+
+    def __init__(self, transcripts: Transcripts, entry: Entry) -> None:
+        self._transcripts = transcripts
+        self._entry = entry
+
+    def emission(self, output: str, index: int, value: Value, now: float) -> None:
+        if output == "transcript":
+            self._transcripts.take(self._entry, emissions.text(value), now)
+
+    def ended(self, end: Ended, now: float) -> None:
+        self._transcripts.ended(self._entry)
+        if self._entry.sound is not None:
+            self._transcripts.fail(self._entry, end, now)

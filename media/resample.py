@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import gcd
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from media.frames import Pcm, PcmF, to_float
 
@@ -20,20 +21,24 @@ ROLLOFF = 0.95
 """Cut-off (-6 dB) as a share of the lower Nyquist frequency."""
 KAISER_BETA = 8.0
 """≈ 80 dB stop band, transition ≈ ±4 % of the lower rate's Nyquist frequency."""
-MIN_RATE, MAX_RATE = 1_000, 384_000
+MIN_RATE, MAX_RATE = 4_000, 384_000
+MAX_PHASES = 1024
+"""Rows of a filter bank at most: odd ratios (44101 : 48000) take the nearest row, so that no file's rate costs much."""
 FEW_PHASES = 6
 """Up to here a pass per phase is cheaper than gathering the windows."""
-BLOCK = 4096
-"""Outputs computed at a time: bounds memory on long inputs."""
+GATHERED = 16_384
+"""Input values gathered at a time: small enough for memory that the allocator keeps, and for the cache."""
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _filters(up: int, down: int) -> PcmF:
-    """Filter bank [up, 2·half] for a rate ratio up/down in lowest terms; row p is for outputs p/up after an input."""
+    """Filter bank [rows, 2·half] for the ratio up/down in lowest terms; row p is for outputs p/rows after an input."""
     half = _half_width(up, down)
     cutoff = ROLLOFF * min(1.0, up / down)  # of the input's Nyquist frequency
     offsets = np.arange(-half + 1, half + 1, dtype=np.float64)  # [2·half] input samples around the output
-    t = offsets[None, :] - np.arange(up, dtype=np.float64)[:, None] / up  # [up, 2·half]
+    rows = min(up, MAX_PHASES)
+    phases = np.arange(rows, dtype=np.float64) + (0.5 if rows < up else 0.0)
+    t = offsets[None, :] - phases[:, None] / rows  # [rows, 2·half]
     window = np.i0(KAISER_BETA * np.sqrt(np.clip(1 - (t / half) ** 2, 0, None))) / np.i0(KAISER_BETA)
     taps = cutoff * np.sinc(cutoff * t) * window
     taps /= taps.sum(axis=1, keepdims=True)  # gain 1 at 0 Hz in every phase
@@ -101,26 +106,30 @@ class Resampler:
         return max(0, -(-inputs * self._up // self._down))
 
     def _emit(self, end: int) -> PcmF:
-        """Outputs self._given … end, then drop the input that no later output needs."""
-        parts = [self._block(first, min(first + BLOCK, end)) for first in range(self._given, end, BLOCK)]
-        self._given = max(self._given, end)
+        """Outputs self._given … end (none if that is behind), then drop the input that no later output needs."""
+        if end <= self._given:
+            return np.zeros(0, dtype=np.float32)
+        step = end - self._given if self._up <= FEW_PHASES else max(1, GATHERED // (2 * self._half))
+        windows = sliding_window_view(self._buffer, 2 * self._half)
+        parts = [self._block(windows, k, min(k + step, end)) for k in range(self._given, end, step)]
+        self._given = end
         needed = self._given * self._down // self._up - self._half + 1
         drop = min(max(needed - self._origin, 0), self._buffer.size)
         self._buffer = self._buffer[drop:].copy()
         self._origin += drop
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
+        return np.concatenate(parts)
 
-    def _block(self, first: int, end: int) -> PcmF:
-        windows = np.lib.stride_tricks.sliding_window_view(self._buffer, 2 * self._half)
+    def _block(self, windows: PcmF, first: int, end: int) -> PcmF:
         instants = np.arange(first, end, dtype=np.int64) * self._down
         at = instants // self._up - (self._half - 1 + self._origin)  # [outputs], rows of windows
         if self._up > FEW_PHASES:
-            gathered: PcmF = np.einsum("ij,ij->i", windows[at], self._bank[instants % self._up])
-            return gathered
+            rows = instants % self._up * len(self._bank) // self._up
+            found: PcmF = np.einsum("ij,ij->i", windows[at], self._bank[rows])
+            return found
         out = np.empty(end - first, dtype=np.float32)
         for k in range(min(self._up, out.size)):  # rows of one phase are evenly spaced: no copy of them
-            rows = windows[at[k] : at[-1] + 1 : self._down][: out[k :: self._up].size]
-            np.einsum("ij,j->i", rows, self._bank[instants[k] % self._up], out=out[k :: self._up])
+            spaced = windows[at[k] : at[-1] + 1 : self._down][: out[k :: self._up].size]
+            np.einsum("ij,j->i", spaced, self._bank[instants[k] % self._up], out=out[k :: self._up])
         return out
 
 

@@ -83,6 +83,12 @@ def test_agrees_with_another_resampler_on_band_limited_noise(source: int, target
     assert snr(resample(narrow, source, target), soxr.resample(narrow, source, target), 600) >= 45
 
 
+@pytest.mark.parametrize(("source", "target"), [(44101, 48000), (191999, 16000), (16000, 44099)])
+def test_odd_ratios_are_good_and_cost_a_bounded_table(source: int, target: int) -> None:
+    assert snr(resample(tone(1000, source), source, target), tone(1000, target), target // 50) >= 60
+    assert len(Resampler(source, target)._bank) <= 1024
+
+
 def test_an_impulse_stays_where_it_was() -> None:
     pcm = np.zeros(4800, dtype=np.float32)
     pcm[2400] = 1

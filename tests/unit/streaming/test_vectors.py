@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from mstar.streaming.policies import (
 from tests.unit.streaming.consumer import Got, drain
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "streams" / "vectors.json").read_text())
-KINDS = {"fixed": FixedChunkPolicy, "sliding": SlidingWindowChunkPolicy, "left_context": LeftContextChunkPolicy}
+KINDS: dict[str, Callable[..., ChunkPolicy]] = {
+    "fixed": FixedChunkPolicy,
+    "sliding": SlidingWindowChunkPolicy,
+    "left_context": LeftContextChunkPolicy,
+}
+    "fixed": FixedChunkPolicy,
+    "sliding": SlidingWindowChunkPolicy,
+    "left_context": LeftContextChunkPolicy,
+}
 
 
 def run(policy: ChunkPolicy, total: int, mode: str) -> tuple[list[Got], StreamBuffer]:
@@ -82,7 +91,8 @@ def test_a_continuing_stream_is_never_final() -> None:
     buffer.end(90)
     empty = [buffer.take() for _ in range(7)]
     assert all(chunk.n_new == chunk.n_context == 0 and chunk.value is None for chunk in empty)
-    assert not any(chunk.final for chunk in [*full, *empty])
+    assert not any(chunk.final for chunk in full)
+    assert not any(chunk.final for chunk in empty)
     assert [chunk.segment_final for chunk in empty] == [True] + [False] * 6
     assert buffer.ready()
     assert buffer.ended

@@ -25,10 +25,6 @@ KINDS: dict[str, Callable[..., ChunkPolicy]] = {
     "sliding": SlidingWindowChunkPolicy,
     "left_context": LeftContextChunkPolicy,
 }
-    "fixed": FixedChunkPolicy,
-    "sliding": SlidingWindowChunkPolicy,
-    "left_context": LeftContextChunkPolicy,
-}
 
 
 def run(policy: ChunkPolicy, total: int, mode: str) -> tuple[list[Got], StreamBuffer]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from server.events.items import Item, ItemReference
+from server.events.items import InputItem, Item
 from server.events.session import AudioFormat, MaxTokens, Modalities, SessionPatch, Speed, Tool, ToolChoice, VoiceId
 
 MetaKey = Annotated[str, Meta(max_length=64)]
@@ -69,7 +69,7 @@ class ResponseParams(Struct, frozen=True, forbid_unknown_fields=True):
     """What one response does otherwise than its session."""
 
     conversation: str | None | UnsetType = UNSET
-    input: tuple[Item | ItemReference, ...] | None | UnsetType = UNSET
+    input: tuple[InputItem, ...] | None | UnsetType = UNSET
     instructions: str | None | UnsetType = UNSET
     output_modalities: Modalities | None | UnsetType = UNSET
     audio: ResponseAudioPatch | None | UnsetType = UNSET

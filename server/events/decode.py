@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from mstar.errors import Rejected
 from server.events.client import AnyClientEvent
 
 _decoder = msgspec.json.Decoder(AnyClientEvent)
@@ -24,6 +25,11 @@ class BadEvent(Exception):
     code: str
     param: str | None = None
     event_id: str | None = None
+
+    @property
+    def rejected(self) -> Rejected:
+        """The same without the event's id."""
+        return Rejected(self.message, code=self.code, param=self.param)
 
 
 def decode(frame: bytes | str) -> AnyClientEvent:

@@ -57,10 +57,10 @@ class Item(Struct, frozen=True, forbid_unknown_fields=True):
         return self.content or ()
 
 
-class ItemReference(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="item_reference"):
-    """Names an item of the conversation inside `response.input`."""
+class InputItem(Item, frozen=True):
+    """What `response.input` holds: an item, or with type `item_reference` the id of one in the conversation."""
 
-    id: str
+    type: Literal["message", "function_call", "function_call_output", "item_reference"]  # type: ignore[assignment]
 
 
 def check_item(item: Item, param: str) -> None:

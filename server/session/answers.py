@@ -38,7 +38,7 @@ class Answer:
         self._held: list[Emitted | Ended] = []
         self._forward = forward
 
-    def emission(self, output: str, index: int, value: Value, now: float) -> None:
+    def emission(self, output: str, _index: int, value: Value, now: float) -> None:
         name = _MARKS.get(output)
         if name is not None:
             self.marks.set(name, now)

@@ -14,7 +14,7 @@ from mstar.tensors import Value
 from server.events.server import ServerEvent
 from server.events.session import AudioFormat
 
-Input: TypeAlias = Value | Slice
+Input: TypeAlias = "Value | Slice"
 """What a task may be given: a value, or a slice of what the client streams."""
 
 

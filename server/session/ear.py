@@ -52,7 +52,7 @@ class Ear:
             self._heard(item, emissions.probability(value), now)
             self._mic.answered(item + 1)
 
-    def ended(self, end: Ended, now: float) -> None:
+    def ended(self, end: Ended, _now: float) -> None:
         """The task should stand as long as the session; it is started anew with the next sound, a few times."""
         self._key = None
         self._failures += 1
@@ -68,9 +68,9 @@ class Judgement:
         self._at = at
         self._judged = judged
 
-    def emission(self, output: str, index: int, value: Value, now: float) -> None:
+    def emission(self, output: str, _index: int, value: Value, now: float) -> None:
         if output == "complete":
             self._judged(self._at, value, now)
 
-    def ended(self, end: Ended, now: float) -> None:
+    def ended(self, _end: Ended, _now: float) -> None:
         """Without an opinion the cap of the eagerness ends the turn."""

@@ -26,15 +26,15 @@ class Listener(Protocol):
 
     sent: int
 
-    def played(self, now: float) -> int: ...
+    def played(self, now: float, /) -> int: ...
 
-    def allowance(self, now: float) -> int: ...
+    def allowance(self, now: float, /) -> int: ...
 
-    def ready_at(self, samples: int, now: float) -> float: ...
+    def ready_at(self, samples: int, now: float, /) -> float: ...
 
-    def send(self, samples: int, now: float) -> None: ...
+    def send(self, samples: int, now: float, /) -> None: ...
 
-    def drop(self, now: float) -> int: ...
+    def drop(self, now: float, /) -> int: ...
 
 
 def assumed_listener(rate: int) -> Listener:
@@ -53,7 +53,7 @@ class ReportedListener:
     def report(self, played: int) -> None:
         self._played = max(self._played, min(played, self.sent))
 
-    def played(self, now: float) -> int:
+    def played(self, _now: float) -> int:
         return self._played
 
     def allowance(self, now: float) -> int:
@@ -63,10 +63,10 @@ class ReportedListener:
         """Now, or never: a report has to come first."""
         return now if min(samples, self.limit) <= self.allowance(now) else float("inf")
 
-    def send(self, samples: int, now: float) -> None:
+    def send(self, samples: int, _now: float) -> None:
         self.sent += samples
 
-    def drop(self, now: float) -> int:
+    def drop(self, _now: float) -> int:
         played, self._played, self.sent = self._played, 0, 0
         return played
 

@@ -12,7 +12,7 @@ from models.registry import Conversation as Offer
 from mstar.errors import Rejected
 from mstar.tensors import Value
 from server.events.client import ResponseParams
-from server.events.items import Item, ItemReference, check_item
+from server.events.items import InputItem, Item, check_item
 from server.events.session import ChosenTool, Session, VoiceId, check_format
 from server.session.commands import Input
 from server.session.context import Budget, messages, tools_value
@@ -53,10 +53,8 @@ def spec_of(session: Session, params: ResponseParams | None, log: Log, new_id: I
     entries: tuple[Entry, ...] | None = None
     if params.input is not None and params.input is not UNSET:
         entries = tuple(
-            log.get(given.id, f"response.input[{index}].id")
-            if isinstance(given, ItemReference)
-            else _own(given, f"response.input[{index}]", session, new_id, offer)
-            for index, given in enumerate(params.input)
+            _given(item, f"response.input[{index}]", session, log, new_id, offer)
+            for index, item in enumerate(params.input)
         )
     return Spec(
         conversation=conversation == "auto",
@@ -73,9 +71,12 @@ def spec_of(session: Session, params: ResponseParams | None, log: Log, new_id: I
     )
 
 
-def _own(given: Item, param: str, session: Session, new_id: Ids, offer: Offer) -> Entry:
-    check_item(given, param)
-    return entry_of(given, param, session.audio.input.format, new_id, offer)
+def _given(given: InputItem, param: str, session: Session, log: Log, new_id: Ids, offer: Offer) -> Entry:
+    if given.type == "item_reference":
+        return log.get(given.id or "", f"{param}.id")
+    item = Item(**msgspec.structs.asdict(given))
+    check_item(item, param)
+    return entry_of(item, param, session.audio.input.format, new_id, offer)
 
 
 class TooLong(Exception):

@@ -74,7 +74,7 @@ class _Transcribing:
         self._transcripts = transcripts
         self._entry = entry
 
-    def emission(self, output: str, index: int, value: Value, now: float) -> None:
+    def emission(self, output: str, _index: int, value: Value, now: float) -> None:
         if output == "transcript":
             self._transcripts.take(self._entry, emissions.text(value), now)
 

@@ -1,0 +1,1 @@
+"""Pieces of networks that several families share."""

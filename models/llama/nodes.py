@@ -1,0 +1,118 @@
+"""The language model's node: prompt in, tokens out, one a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from models.blocks.linear import Kernel
+from models.blocks.values import integer, ints
+from models.llama.checkpoint import open_checkpoint
+from models.llama.config import read_config
+from models.llama.network import Llama
+from models.llama.weights import read_weights
+from mstar.errors import Rejected, WeightsError
+from mstar.submodule import Call, KVGeometry, Many, Outputs, Packed, Row, Sampling, Step
+from mstar.tensors import Value
+
+MAX_TOKENS = 512
+
+
+class LMSubmodule:
+    """Walk `prefill` (a prompt: input `tokens` [n] int64) and walk `decode` (input `token`, the one drawn before).
+
+    Outputs, one of each a call:
+    - `token`: the id drawn, an end-of-turn token too; feeds the next pass.
+    - `text_tokens`: the same as an item of a stream, or None for an end-of-turn token, which is never spoken; `cut`
+      on the last, so that the text's segment ends with it.
+    - `final`: True when no token may follow: end of turn, `max_tokens` drawn, or the model's last position reached.
+      It is the verdict as well, and stops the loop around `decode`.
+
+    Settings: `max_tokens` (of the response, from 1; 512 if absent) besides those of sampling, which the engine reads.
+    Drawn so far: 1 after the prefill, iteration + 2 after a pass of `decode`.
+    """
+
+    def __init__(self, network: Llama, *, max_batch: int = 8, sampling: Sampling | None = None) -> None:
+        config = network.config
+        self.network = network
+        self.max_batch = max_batch
+        self.sampling: Sampling | None = sampling or Sampling()
+        self.geometry = KVGeometry(config.layers, config.kv_heads, config.head_dim)
+        self._eos = frozenset(config.eos)
+
+    def keys(self, call: Call) -> np.ndarray:
+        """The prompt's ids, or the one id that a decode pass appends."""
+        ids = ints(call.inputs["tokens"]) if call.walk == "prefill" else np.array([integer(call.inputs["token"])])
+        config = self.network.config
+        if not len(ids):
+            raise Rejected("the prompt holds no tokens", param="tokens")
+        if call.walk == "prefill" and len(ids) > config.max_positions:
+            raise Rejected(
+                f"the prompt holds {len(ids)} tokens, the model takes {config.max_positions}",
+                code="context_length_exceeded",
+                param="tokens",
+            )
+        if ids.min() < 0 or ids.max() >= config.vocab:
+            raise Rejected(f"a token id is outside 0 … {config.vocab - 1}", param="tokens")
+        _max_tokens(call)
+        return ids
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        ids = [self.keys(call)[call.reused if call.walk == "prefill" else 0 :] for call in calls]
+        rows = tuple(Row(call=i, tokens=len(part)) for i, part in enumerate(ids))
+        tensors = {"ids": torch.from_numpy(np.concatenate(ids))}  # [tokens] int64
+        if any(row.tokens > 1 for row in rows):
+            tensors["last"] = torch.tensor([row.tokens for row in rows]).cumsum(0) - 1  # [calls]
+        return Packed(tensors, rows)
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        if step.attention is None or step.sample is None:
+            raise ValueError("a language model needs a KV engine with sampling")
+        network, tensors = self.network, packed.tensors
+        hidden = network.forward(tensors["ids"], step.attention.positions, step.attention, tensors.get("last"))
+        tokens = step.sample(network.logits(hidden)).tolist()
+        drawn = zip(step.calls, tokens, packed.rows, strict=True)
+        finals = [self._final(call, token, row) for call, token, row in drawn]
+        spoken = [self._spoken(token, final) for token, final in zip(tokens, finals, strict=True)]
+        return {"token": tokens, "text_tokens": spoken, "final": finals}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
+        return outputs["final"] is True
+
+    def _final(self, call: Call, token: int, row: Row) -> bool:
+        drawn = 1 if call.walk == "prefill" else call.iteration + 2
+        full = call.length + row.tokens >= self.network.config.max_positions
+        return token in self._eos or drawn >= _max_tokens(call) or full
+
+    def _spoken(self, token: int, final: bool) -> Value:
+        items: tuple[Value, ...] = () if token in self._eos else (token,)
+        return Many(items, cut=final) if items or final else None  # type: ignore[return-value]
+
+
+def _max_tokens(call: Call) -> int:
+    value = call.settings.get("max_tokens", MAX_TOKENS)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Rejected(f"max_tokens must be a positive integer, not {value!r}", param="max_tokens")
+    return value
+
+
+def load_network(path: Path, kernel: Kernel = "int4") -> Llama:
+    """The network of a hub folder, a GGUF file or a folder with one; raises WeightsError."""
+    checkpoint = open_checkpoint(path)
+    config = read_config(checkpoint)
+    return Llama(config, read_weights(checkpoint, config), kernel)
+
+
+def language_model(settings: Mapping[str, Value]) -> LMSubmodule:
+    """Settings: `llm` (path of the checkpoint), `llm_kernel` ("int4", the default, or "float32")."""
+    path, kernel = settings.get("llm"), settings.get("llm_kernel", "int4")
+    if not isinstance(path, str):
+        raise WeightsError(f"llm must be the path of a checkpoint, not {path!r}")
+    match kernel:
+        case "int4" | "float32":
+            return LMSubmodule(load_network(Path(path), kernel))
+        case _:
+            raise WeightsError(f"llm_kernel {kernel!r} is not supported (int4, float32)")

@@ -1,0 +1,121 @@
+"""The node's contract, on a tiny checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from models.llama.nodes import LMSubmodule, language_model
+from mstar.errors import Rejected, WeightsError
+from mstar.submodule import Call, KVSubmodule, Many, Step
+from mstar.tensors import Value
+from tests.parity.dense_attention import DenseCache
+
+CASE = Path(__file__).parents[2] / "data" / "llama" / "qwen2"
+EOS = 2
+
+
+@pytest.fixture(scope="module")
+def node() -> LMSubmodule:
+    return language_model({"llm": str(CASE), "llm_kernel": "float32"})
+
+
+def prefill(tokens: Sequence[int], *, reused: int = 0, **settings: Value) -> Call:
+    return Call("r", "prefill", {"tokens": np.asarray(tokens)}, settings=settings, reused=reused, length=reused)
+
+
+def decode(token: Value, *, iteration: int = 0, length: int = 5, **settings: Value) -> Call:
+    return Call("r", "decode", {"token": token}, settings=settings, iteration=iteration, length=length)
+
+
+def run(node: LMSubmodule, call: Call, drawn: int) -> dict[str, Value]:
+    """Outputs of one call whose sampler draws a given id."""
+    packed = node.collate([call])
+    attention = DenseCache().step(["r"], packed.rows)
+
+    def sample(logits: Tensor) -> Tensor:
+        assert logits.shape == (1, node.network.config.vocab)
+        return torch.tensor([drawn])
+
+    outputs = node.forward(packed, Step([call], attention, sample))
+    return {name: values[0] for name, values in outputs.items()}
+
+
+def test_it_is_a_kv_submodule_of_the_networks_shape(node: LMSubmodule) -> None:
+    assert isinstance(node, KVSubmodule)
+    assert (node.geometry.layers, node.geometry.kv_heads, node.geometry.head_dim) == (3, 2, 16)
+
+
+def test_a_prompt_packs_what_is_not_cached(node: LMSubmodule) -> None:
+    calls = [prefill([5, 6, 7, 8], reused=3), prefill([9, 10])]
+    packed = node.collate(calls)
+    assert packed.tensors["ids"].tolist() == [8, 9, 10]
+    assert packed.tensors["last"].tolist() == [0, 2]
+    assert [(row.call, row.tokens) for row in packed.rows] == [(0, 1), (1, 2)]
+    assert node.keys(calls[0]).tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("token", [7, np.int64(7), np.array([7]), torch.tensor(7)])
+def test_a_pass_appends_the_token_before(node: LMSubmodule, token: Value) -> None:
+    assert node.keys(decode(token)).tolist() == [7]
+    assert node.collate([decode(token)]).tensors["ids"].tolist() == [7]
+
+
+def test_an_ordinary_token_goes_on_and_is_text(node: LMSubmodule) -> None:
+    for call in (prefill([5, 6]), decode(5)):
+        outputs = run(node, call, 7)
+        assert outputs == {"token": 7, "text_tokens": Many((7,)), "final": False}
+        assert node.verdict(call, outputs) is False
+
+
+def test_the_end_of_the_turn_stops_and_is_not_text(node: LMSubmodule) -> None:
+    for call in (prefill([5, 6]), decode(5)):
+        outputs = run(node, call, EOS)
+        assert outputs == {"token": EOS, "text_tokens": Many((), cut=True), "final": True}
+        assert node.verdict(call, outputs) is True
+
+
+@pytest.mark.parametrize(
+    "call", [prefill([5, 6], max_tokens=1), decode(5, max_tokens=2), decode(5, iteration=3, max_tokens=5)]
+)
+def test_the_last_allowed_token_is_text_and_stops(node: LMSubmodule, call: Call) -> None:
+    assert run(node, call, 7) == {"token": 7, "text_tokens": Many((7,), cut=True), "final": True}
+
+
+def test_one_token_before_the_limit_goes_on(node: LMSubmodule) -> None:
+    assert run(node, decode(5, iteration=2, max_tokens=5), 7)["final"] is False
+
+
+def test_the_models_last_position_stops(node: LMSubmodule) -> None:
+    most = node.network.config.max_positions
+    assert node._final(decode(5, length=most - 1), 7, node.collate([decode(5)]).rows[0])
+    assert not node._final(decode(5, length=most - 2), 7, node.collate([decode(5)]).rows[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "param"),
+    [
+        (prefill([]), "tokens"),
+        (prefill([5, 431]), "tokens"),
+        (prefill([-1]), "tokens"),
+        (prefill([5] * 32769), "tokens"),
+        (prefill([5], max_tokens=0), "max_tokens"),
+        (prefill([5], max_tokens="9"), "max_tokens"),
+    ],
+)
+def test_bad_input_is_refused_by_name(node: LMSubmodule, call: Call, param: str) -> None:
+    with pytest.raises(Rejected) as raised:
+        node.keys(call)
+    assert raised.value.param == param
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(WeightsError, match="llm_kernel 'int3'"):
+        language_model({"llm": str(CASE), "llm_kernel": "int3"})
+    with pytest.raises(WeightsError, match="llm must be"):
+        language_model({})

@@ -22,10 +22,10 @@ def cut(samples: int, speech: Sequence[float] | NDArray[np.float32], *, limit: i
     is at most `limit` samples. It is cut in the middle of the longest pause of its second half (of the latest, among
     equals); where there is none, at the item that is likeliest silent.
 
-    Raises ValueError for a limit below two items.
+    Raises ValueError for a limit below four items.
     """
-    if limit < 2 * ITEM:
-        raise ValueError(f"limit: {limit} samples are fewer than two items of {ITEM}")
+    if limit < 4 * ITEM:
+        raise ValueError(f"limit: {limit} samples are fewer than four items of {ITEM}")
     items = -(-samples // ITEM)
     heard = np.zeros(items, dtype=np.float32)
     given = np.asarray(speech, dtype=np.float32)[:items]
@@ -33,7 +33,7 @@ def cut(samples: int, speech: Sequence[float] | NDArray[np.float32], *, limit: i
     ends: list[int] = []
     start = 0
     while samples - start > limit:
-        first, last = -(-(start + limit // 2) // ITEM), (start + limit) // ITEM
+        first, last = -(-(start + limit // 2) // ITEM), (start + limit) // ITEM  # whole items of the second half
         start = _quietest(heard[first:last], first)
         ends.append(start)
     return (*ends, samples) if samples else ()

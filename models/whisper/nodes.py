@@ -181,10 +181,10 @@ class TextSubmodule:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
-    def collate(self, calls: Sequence[Call]) -> Packed:  # noqa: ARG002 - python values in and out
+    def collate(self, calls: Sequence[Call]) -> Packed:  # noqa: ARG002 - nothing of it is a tensor
         return Packed({})
 
-    def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002
+    def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002 - nothing of it is a tensor
         return {"transcript": [self._transcript(call) for call in step.calls]}
 
     def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:  # noqa: ARG002 - a firing is a whole piece

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from models.speech.espeak import ipa, ipa_of_word
@@ -24,7 +24,7 @@ class Word:
 
     start: int  # characters of the text [start, end)
     end: int
-    first: int  # phonemes [first, last), punctuation behind the word included
+    first: int  # phonemes [first, last), punctuation and space behind the word included
     last: int
 
 
@@ -55,6 +55,7 @@ def phonemize(text: str, language: str) -> Phonemes:
         if not sounds:
             continue
         begin = at + (1 if spoken else 0)
+        words = [replace(w, last=begin) if w.last == at else w for w in words]  # the space belongs to the word before
         line = " ".join(sounds)
         stop = group[-1].stop
         starts, position = [], begin

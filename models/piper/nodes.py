@@ -29,7 +29,7 @@ class AcousticSubmodule:
     clause i is drawn from (seed, i).
     """
 
-    max_batch = 8
+    max_batch = 1  # a batch gains nothing on a CPU and would keep other nodes waiting; any size works
 
     def __init__(self, voice: Voice) -> None:
         self.voice = voice
@@ -124,7 +124,7 @@ class DecoderSubmodule:
     determined: a chunk leaves `voice.carried.lag` samples open until the next one or the end of the segment.
     """
 
-    max_batch = 8
+    max_batch = 2  # about 40 ms of work with chunks of 24 frames; any size works
 
     def __init__(self, voice: Voice) -> None:
         self.voice = voice

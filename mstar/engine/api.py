@@ -43,9 +43,13 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The firing failed by itself (`"Type: text"`); nothing of it was committed, its request can only be ended."""
+    """The firing failed by itself (`"Type: text"`); nothing of it was committed, its request can only be ended.
+
+    `code` is that of a `Rejected`, where the caller was at fault.
+    """
 
     cause: str
+    code: str = "node_failed"
 
 
 @dataclass(frozen=True, slots=True)

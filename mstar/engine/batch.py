@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from mstar.engine.api import Completed, Failed, Firing, Outcome
 from mstar.engine.states import StateStore
+from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, Outputs, Submodule
 from mstar.tensors import Value
 
@@ -21,6 +22,8 @@ def attempt(work: Callable[[], Result]) -> Result | Failed:
     """The work's result; whatever it raises becomes the failure's cause."""
     try:
         return work()
+    except Rejected as fault:
+        return Failed(fault.message, fault.code)
     except Exception as fault:  # noqa: BLE001  a step runs code of families; what it raises ends requests, not the worker
         return Failed(f"{type(fault).__name__}: {fault}")
 

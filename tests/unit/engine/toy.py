@@ -1,0 +1,131 @@
+"""A language model of two layers with random weights, small enough to be exact, for tests of the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mstar.engine.api import Completed, Firing, Outcome
+from mstar.engine.kv_engine import KVCacheEngine, KVSettings
+from mstar.submodule import Call, KVGeometry, Outputs, Packed, Row, Sampling, Step
+from mstar.tensors import Value
+
+VOCAB, HEADS, KV_HEADS, DIM, WIDTH, LAYERS = 50, 4, 2, 8, 32, 2
+
+
+class Fault(Exception):
+    """What a faulty firing raises: its settings name the place."""
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight.T whose rows do not depend on each other in the last bit (a library's matrix product may)."""
+    return (x[:, None, :] * weight).sum(-1)
+
+
+class ToyLM:
+    """Walks `prefill` (input `tokens`) and `decode` (input `token`); output `token`. Stops at `settings["eos"]`."""
+
+    def __init__(self, *, max_batch: int = 8, sampling: Sampling | None = None) -> None:
+        generator = torch.Generator().manual_seed(7)
+        self.max_batch = max_batch
+        self.sampling: Sampling | None = sampling or Sampling()
+        self.geometry = KVGeometry(LAYERS, KV_HEADS, DIM, labels=("main", "free"))
+        self._embedding = torch.randn(VOCAB, WIDTH, generator=generator)
+        sizes = ((HEADS + 2 * KV_HEADS) * DIM, WIDTH)
+        self._qkv = torch.randn(LAYERS, *sizes, generator=generator) / WIDTH**0.5
+        self._out = torch.randn(LAYERS, WIDTH, HEADS * DIM, generator=generator) / WIDTH**0.5
+        self.batches: list[int] = []
+        self.reused: list[int] = []
+
+    def keys(self, call: Call) -> np.ndarray:
+        _fail(call, "keys")
+        return _tokens(call)
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        for call in calls:
+            _fail(call, "collate")
+        self.reused = [call.reused for call in calls]
+        new = [_tokens(call)[call.reused :] for call in calls]
+        rows = tuple(Row(i, len(tokens)) for i, tokens in enumerate(new))
+        return Packed({"tokens": torch.from_numpy(np.concatenate(new))}, rows)
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        self.batches.append(len(step.calls))
+        attention, sample = step.attention, step.sample
+        assert attention is not None
+        assert sample is not None
+        x = self._embedding[packed.tensors["tokens"]] + torch.sin(attention.positions[:, None] * 0.7)
+        for layer in range(LAYERS):
+            q, k, v = _product(x, self._qkv[layer]).split([HEADS * DIM, KV_HEADS * DIM, KV_HEADS * DIM], -1)
+            attended = attention.attend(
+                layer, q.reshape(-1, HEADS, DIM), k.reshape(-1, KV_HEADS, DIM), v.reshape(-1, KV_HEADS, DIM)
+            )
+            x = x + _product(attended.flatten(1), self._out[layer])
+            for call in step.calls:
+                _fail(call, "forward")
+        last = torch.tensor([row.tokens for row in packed.rows]).cumsum(0) - 1
+        logits = _product(x[last], self._embedding)
+        return {"token": sample(logits).tolist(), "logits": list(logits)}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
+        _fail(call, "verdict")
+        return outputs["token"] == call.settings.get("eos")
+
+
+def _tokens(call: Call) -> np.ndarray:
+    if call.walk == "decode":
+        return np.asarray([call.inputs["token"]], dtype=np.int64)
+    return np.asarray(call.inputs["tokens"], dtype=np.int64)
+
+
+def _fail(call: Call, place: str) -> None:
+    if call.settings.get("fault") == place:
+        raise Fault(f"{call.request} in {place}")
+
+
+def engine(toy: ToyLM | None = None, **settings: Any) -> KVCacheEngine:
+    chosen = KVSettings(**{"pages": 64, "page_size": 4, **settings})
+    return KVCacheEngine({"lm": toy or ToyLM()}, settings={"lm": chosen})
+
+
+def prefill(request: str, tokens: Sequence[int], session: str = "s", **settings: Any) -> Firing:
+    return Firing(session, request, "lm", "prefill", {"tokens": list(tokens)}, settings=settings, prompt=True, seed=5)
+
+
+def decode(request: str, token: Value, session: str = "s", **settings: Any) -> Firing:
+    return Firing(session, request, "lm", "decode", {"token": token}, settings=settings, seed=5)
+
+
+def outputs(outcome: Outcome) -> Mapping[str, Value]:
+    assert isinstance(outcome, Completed), outcome
+    return outcome.outputs
+
+
+def token(outcome: Outcome) -> int:
+    """The token that a firing put out."""
+    value = outputs(outcome)["token"]
+    assert isinstance(value, int)
+    return value
+
+
+def logits(outcome: Outcome) -> Tensor:
+    """[vocab], what the token was chosen from."""
+    value = outputs(outcome)["logits"]
+    assert isinstance(value, Tensor)
+    return value
+
+
+def answer(
+    lm: KVCacheEngine, request: str, prompt: Sequence[int], count: int, session: str = "s", **settings: Any
+) -> list[int]:
+    """`count` tokens after the prompt; the request is left open."""
+    (outcome,) = lm.step([prefill(request, prompt, session, **settings)])
+    tokens = [token(outcome)]
+    while len(tokens) < count:
+        (outcome,) = lm.step([decode(request, tokens[-1], session, **settings)])
+        tokens.append(token(outcome))
+    return tokens

@@ -7,58 +7,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Protocol
 
+from models.card import Card, Conversation
 from mstar.errors import Rejected
 from mstar.graph.declare import Graph
 from mstar.tensors import Value
 
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """A family one can talk with. Names of its tasks, and the rates of its sound.
-
-    Tasks and their inputs → emissions:
-      listen      (standing; live stream `mic`)              → `speech`: float, one per mic item
-      judge       audio: Slice(mic)                          → `complete`: float, the turn model's p(turn is over)
-      transcribe  audio: Slice(mic)                          → `transcript`: {"text", "segments": [{"text","start","end"}]} (s)
-      answer_*    history: [{"role","content"}], tools       → `text`: {"text": delta, "at": first character},
-                  audio: Slice(mic) in answer_audio_*          `transcript` of the audio, as above,
-                                                               `alignment`: {"words": [{"from","to","start","end"}]} characters
-                                                                of the answer's text and samples of its sound,
-                                                               `audio`: {"pcm": float32 [n], "start": sample},
-                                                               `call`: {"name","arguments"}: a function the model calls,
-                                                               `usage`: {"prompt","reused","generated","reason": stop|length}
-    `answer_audio_*` takes the microphone's words as the last user message, behind `history`.
-    The emissions `text`, `alignment` and `audio` come in only those answers whose name says so: `_speech` or `_text`.
-    """
-
-    mic_rate: int = 16000
-    mic_item: int = 512
-    speech_rate: int = 22050
-    voices: tuple[str, ...] = ("default",)
-    listen: str = "listen"
-    judge: str = "judge"
-    transcribe: str = "transcribe"
-    answer: Mapping[tuple[bool, bool], str] = field(
-        default_factory=lambda: {
-            (True, True): "answer_audio_speech",
-            (True, False): "answer_audio_text",
-            (False, True): "answer_speech",
-            (False, False): "answer_text",
-        }
-    )  # (audio in, speech out) → task
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A family as the server sees it."""
-
-    name: str
-    conversation: Conversation | None = None
-    created: int = 0  # unix seconds, for /v1/models
+__all__ = ["BUILT_IN", "Card", "Conversation", "Family", "family", "module_of"]
 
 
 class Family(Protocol):
@@ -78,22 +35,27 @@ BUILT_IN: Mapping[str, str] = {
 }
 
 
-def family(name: str) -> Family:
-    """A built-in family, one installed under the entry point group `mstar.families`, or a module path `package.module`.
-
-    Raises Rejected naming the known ones.
+def module_of(name: str) -> str:
+    """The module with a family's `FAMILY`: built in, installed under the entry point group `mstar.families`, or `name`
+    itself if it is a module path. Raises Rejected naming the known ones.
     """
-    module = BUILT_IN.get(name)
-    if module is None:
-        for point in entry_points(group="mstar.families"):
-            if point.name == name:
-                module = point.value
-    if module is None and "." in name:
-        module = name
-    if module is None:
-        raise Rejected(f"unknown family {name!r}; known: {', '.join(sorted(BUILT_IN))}", code="unknown_family", param="family")
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    for point in entry_points(group="mstar.families"):
+        if point.name == name:
+            return point.value
+    if "." in name:
+        return name
+    known = ", ".join(sorted(BUILT_IN))
+    raise Rejected(f"unknown family {name!r}; known: {known}", code="unknown_family", param="family")
+
+
+def family(name: str) -> Family:
+    """The family of that name. Raises Rejected if there is none, or if it can not be loaded."""
+    module = module_of(name)
     try:
         found: Family = importlib.import_module(module).FAMILY
     except (ModuleNotFoundError, AttributeError) as cause:
-        raise Rejected(f"family {name!r} can not be loaded from {module}: {cause}", code="unknown_family", param="family") from cause
+        text = f"family {name!r} can not be loaded from {module}: {cause}"
+        raise Rejected(text, code="unknown_family", param="family") from cause
     return found

@@ -1,7 +1,7 @@
 """Every message between client, conductor and workers (torch-free): typed msgpack, never pickle.
 
-Media travels directly (client ↔ worker), control through the conductor and always with a position. Arrays are encoded in
-place as an extension type (dtype, shape, bytes) and decoded without a copy.
+Media travels directly (client ↔ worker), control through the conductor and always with a position. Arrays are encoded
+in place as an extension type (dtype, shape, bytes) and decoded without a copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SLICE = 2
 
 
 class Slice:
-    """Request input: items [start, stop) of a session's live stream as the rows of one array; waits until they have come."""
+    """Request input: items [start, stop) of a session's live stream as the rows of one array; waits for the last."""
 
     __slots__ = ("start", "stop", "stream")
 
@@ -27,7 +27,11 @@ class Slice:
         self.stop = stop
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Slice) and (self.stream, self.start, self.stop) == (other.stream, other.start, other.stop)
+        return isinstance(other, Slice) and (self.stream, self.start, self.stop) == (
+            other.stream,
+            other.start,
+            other.stop,
+        )
 
     def __hash__(self) -> int:
         return hash((self.stream, self.start, self.stop))
@@ -109,7 +113,8 @@ class Credit(msgspec.Struct, frozen=True, tag=True):
 class SessionOpened(msgspec.Struct, frozen=True, tag=True):
     """From the conductor to the workers of the session, and on from each of them (`worker`) to its client.
 
-    So a client feeds only workers that know the session. `live` says which workers take which live stream.
+    So a client feeds only workers that know the session. `live` says which workers take which live stream, `outputs`
+    which emit which output.
     """
 
     session: str
@@ -118,6 +123,7 @@ class SessionOpened(msgspec.Struct, frozen=True, tag=True):
     workers: tuple[str, ...]
     worker: str = ""
     live: Mapping[str, tuple[str, ...]] = {}
+    outputs: Mapping[str, tuple[str, ...]] = {}
     settings: Mapping[str, Any] = {}
     trace: bool = False
 
@@ -168,9 +174,12 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
 
 
 class WalkDone(msgspec.Struct, frozen=True, tag=True):
+    """`stopped`: a verdict outside of any loop said stop, so that no further walk of the partition begins."""
+
     request: str
     partition: str
     walk: str
+    stopped: bool = False
     emitted: Mapping[str, int] = {}  # output → number of emissions so far
 
 
@@ -178,6 +187,7 @@ class StepFailed(msgspec.Struct, frozen=True, tag=True):
     request: str
     node: str
     cause: str
+    code: str = "node_failed"
 
 
 # ---------------------------------------------------------------------------------------------- → client
@@ -270,6 +280,11 @@ Message: TypeAlias = (
 )
 
 
+def session_of(request: str) -> str:
+    """The session that a request's name begins with."""
+    return request.rpartition(".")[0]
+
+
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
     """What is on the wire: messages are numbered per (sender, receiver), so that a lost one is seen."""
 
@@ -281,7 +296,9 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 def _encode(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         head = msgspec.msgpack.encode((value.dtype.str, value.shape))
-        return msgspec.msgpack.Ext(_ARRAY, len(head).to_bytes(2, "little") + head + np.ascontiguousarray(value).tobytes())
+        return msgspec.msgpack.Ext(
+            _ARRAY, len(head).to_bytes(2, "little") + head + np.ascontiguousarray(value).tobytes()
+        )
     if isinstance(value, Slice):
         return msgspec.msgpack.Ext(_SLICE, msgspec.msgpack.encode((value.stream, value.start, value.stop)))
     if isinstance(value, np.generic):

@@ -7,37 +7,44 @@ once a step:
     outputs = submodule.forward(packed, step)       # one value per call and output name
     stop    = submodule.verdict(call, outputs_of_that_call)
 
-Everything the engine knows about a firing is in its `Call`; a submodule keeps no per-request state of its own. State that
-lives across firings is a value: it arrives as `call.state` and leaves as the output named `STATE`.
+Everything the engine knows about a firing is in its `Call`; a submodule keeps no per-request state of its own. State
+that lives across firings is a value: it arrives as `call.state` and leaves as the output named `STATE`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mstar.tensors import Value
+from mstar.streaming.chunk import Span
+from mstar.tensors import Many, Output, Rows, Value
+
+__all__ = [
+    "STATE",
+    "Attention",
+    "Call",
+    "KVGeometry",
+    "KVSubmodule",
+    "Many",
+    "Output",
+    "Outputs",
+    "Packed",
+    "Row",
+    "Rows",
+    "Sampler",
+    "Sampling",
+    "Span",
+    "Step",
+    "Submodule",
+]
 
 STATE = "__state__"
 """Name of the output that replaces the committed state of (session or request, node)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Which items of a stream a chunk holds: `n_context` already seen ones, then `n_new`, starting at item `first`."""
-
-    stream: str
-    first: int
-    n_context: int
-    n_new: int
-    segment: int = 0
-    segment_final: bool = False  # the last chunk of its segment (flush, clause, walk border)
-    final: bool = False  # the last chunk of the stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +131,9 @@ class Step:
     sample: Sampler | None = None  # KV nodes with a sampling configuration
 
 
-Outputs = Mapping[str, Sequence[Value]]
-"""Output name → one value per call. `None` = this call puts nothing on that edge this time. On a streaming edge with
-`items="rows"` a value of shape [n, …] is n items; on one with `items="one"` it is one item; `Many((a, b))` is several."""
-
-
-@dataclass(frozen=True, slots=True)
-class Many:
-    """Several items at once on a streaming edge; `cut=True` ends the stream's current segment after them."""
-
-    items: tuple[Value, ...] = ()
-    cut: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Items that are the rows of one array [n, …]; `cut=True` ends the stream's current segment after them."""
-
-    array: Tensor | np.ndarray
-    cut: bool = False
+Outputs: TypeAlias = Mapping[str, Sequence[Output]]
+"""Output name → one value per call. `None` = this call puts nothing on that edge this time. On a streaming edge a value
+is one item, `Many((a, b))` is several, `Rows(array)` is one item a row."""
 
 
 @runtime_checkable
@@ -155,7 +146,7 @@ class Submodule(Protocol):
 
     def forward(self, packed: Packed, step: Step) -> Outputs: ...
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
         """True = stop the innermost DynamicLoop around the node after this pass."""
         ...
 

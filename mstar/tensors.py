@@ -7,6 +7,7 @@ encoded by `mstar.messages`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 
@@ -22,3 +23,23 @@ class Array(Protocol):
 
 
 Value: TypeAlias = "Array | str | bytes | int | float | bool | None | Sequence[Value] | Mapping[str, Value]"
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """Several items at once on a streaming edge; `cut=True` ends the stream's current segment after them."""
+
+    items: tuple[Value, ...] = ()
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Items that are the rows of one array [n, …]; `cut=True` ends the stream's current segment after them."""
+
+    array: Array
+    cut: bool = False
+
+
+Output: TypeAlias = "Value | Many | Rows"
+"""What a node may put on an edge: a value, or on streaming edges several items at once."""

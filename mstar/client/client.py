@@ -1,7 +1,7 @@
 """Sessions and requests as their owner sees them: open, feed, start, credit, interrupt, close, and what comes back.
 
-All calls that send return at once. A `Request` is an async iterator of `Emission`s that ends with its one `RequestEnded`;
-the same events can be taken without a loop by `drain`.
+All calls that send return at once. A `Request` is an async iterator of `Emission`s that ends with its one
+`RequestEnded`; the same events can be taken without a loop by `drain`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from mstar.messages import (
     SessionOpened,
     StartRequest,
     Traced,
+    session_of,
 )
 from mstar.tensors import Value
 
@@ -57,7 +58,7 @@ class Request:
 
     def credit(self, output: str, upto: int, played: int = 0) -> None:
         """The listener takes `output` up to the absolute weight `upto` (audio: samples); `played` samples are heard."""
-        for worker in self.session.workers:
+        for worker in self.session.outputs.get(output, ()):
             self._client.send(worker, Credit(self.id, output, upto, played))
 
     def feed(self, stream: str, index: int, value: Value, *, rows: bool = False, cut: bool = False) -> None:
@@ -116,6 +117,7 @@ class Session:
         self.id = session
         self.family = family
         self.workers: tuple[str, ...] = ()
+        self.outputs: Mapping[str, tuple[str, ...]] = {}
         self.on_trace: Callable[[Traced], None] | None = None
         self._live: dict[str, tuple[str, ...]] = {}
         self._client = client
@@ -169,7 +171,9 @@ class Session:
         try:
             return self._live[stream]
         except KeyError:
-            raise Rejected(f"family {self.family} has no live stream {stream!r}", code="unknown_stream", param=stream) from None
+            raise Rejected(
+                f"family {self.family} has no live stream {stream!r}", code="unknown_stream", param=stream
+            ) from None
 
     def deliver(self, message: Message) -> None:
         """Called by the client for each message of this session."""
@@ -184,7 +188,9 @@ class Session:
                     request.deliver(RequestEnded(name, "failed", message.param, message.message, message.code))
             case Refused():
                 if self._opened and not self._opened.done():
-                    self._opened.set_exception(Rejected(message.message, code=message.code, param=message.param or None))
+                    self._opened.set_exception(
+                        Rejected(message.message, code=message.code, param=message.param or None)
+                    )
             case SessionOpened():
                 self._open(message)
             case SessionClosed():
@@ -202,6 +208,7 @@ class Session:
         if not self.workers:
             self.workers = message.workers
             self._live = dict(message.live)
+            self.outputs = dict(message.outputs)
             self._waiting = set(message.workers)
         self._waiting.discard(message.worker)
         if not self._waiting and self._opened and not self._opened.done():
@@ -214,7 +221,7 @@ class Client:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._sessions: dict[str, Session] = {}
-        self._asks: dict[int, asyncio.Future[Value]] = {}
+        self._asks: dict[int, Callable[[Value], None]] = {}
         self._numbers = itertools.count(1)
         self._prefix = secrets.token_hex(3)
         endpoint.on_arrival(self.receive)
@@ -245,14 +252,19 @@ class Client:
 
     async def ask(self, what: str, *, of: str = CONDUCTOR, family: str = "") -> Value:
         """`what`: "census", "counters", "workers", "graph"; `of`: the conductor or a worker's name."""
-        number = next(self._numbers)
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
-        self._asks[number] = future
-        self.send(of, Ask(what, self._endpoint.name, number, family))
+        number = self.ask_then(what, future.set_result, of=of, family=family)
         try:
             return await future
         finally:
             self._asks.pop(number, None)
+
+    def ask_then(self, what: str, then: Callable[[Value], None], *, of: str = CONDUCTOR, family: str = "") -> int:
+        """As `ask`, with a callback in place of waiting."""
+        number = next(self._numbers)
+        self._asks[number] = then
+        self.send(of, Ask(what, self._endpoint.name, number, family))
+        return number
 
     def close_session(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
@@ -267,11 +279,11 @@ class Client:
         for message in self._endpoint.receive():
             match message:
                 case Answer(ask=number, value=value):
-                    future = self._asks.get(number)
-                    if future is not None and not future.done():
-                        future.set_result(value)
+                    then = self._asks.pop(number, None)
+                    if then is not None:
+                        then(value)
                 case Emission(request=name) | RequestEnded(request=name):
-                    self._to(name.rpartition(".")[0], message)
+                    self._to(session_of(name), message)
                 case SessionOpened() | SessionClosed() | Traced() | Refused():
                     self._to(message.session, message)
                 case _:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from mstar.submodule import Span
-from mstar.tensors import Value
+from mstar.tensors import Output, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Firing:
 class Completed:
     """The firing ran: its value per output name, and whether its loop stops. State and K/V are committed."""
 
-    outputs: Mapping[str, Value]
+    outputs: Mapping[str, Output]
     stop: bool
 
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from mstar.engine.api import Completed, Failed, Firing, Outcome
 from mstar.engine.states import StateStore
 from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, Outputs, Submodule
-from mstar.tensors import Value
+from mstar.tensors import Output, Value
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -74,7 +74,7 @@ def call_of(firing: Firing, states: StateStore) -> Call:
 class Ran:
     """One call's share of a forward that went well."""
 
-    outputs: Mapping[str, Value]  # `STATE` among them
+    outputs: Mapping[str, Output]  # `STATE` among them
     stop: bool
 
 
@@ -90,7 +90,7 @@ def conclude(submodule: Submodule, calls: Sequence[Call], outputs: Outputs) -> l
     return [attempt(partial(_ran, submodule, call, own)) for call, own in zip(calls, by_call, strict=True)]
 
 
-def _ran(submodule: Submodule, call: Call, outputs: Mapping[str, Value]) -> Ran:
+def _ran(submodule: Submodule, call: Call, outputs: Mapping[str, Output]) -> Ran:
     return Ran(outputs, bool(submodule.verdict(call, outputs)))
 
 
@@ -98,7 +98,7 @@ def commit_state(states: StateStore, firing: Firing, ran: Ran) -> Completed:
     """Commit the state that the call put out, if it did; what is left is for the graph."""
     outputs = dict(ran.outputs)
     if STATE in outputs:
-        states.commit(firing, outputs.pop(STATE))
+        states.commit(firing, cast("Value", outputs.pop(STATE)))
     return Completed(outputs, ran.stop)
 
 

@@ -22,7 +22,7 @@ from mstar.graph.declare import Emit, Keep, StreamingGraphEdge
 from mstar.graph.outline import ROOT
 from mstar.graph.plan import LoopPlan, NodePlan, Route, Slot, WalkPlan
 from mstar.streaming.chunk import Chunk
-from mstar.tensors import Value
+from mstar.tensors import Output, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class ToClient:
     """A value on its way to the client."""
 
     edge: Emit
-    value: Value
+    value: Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ class ToStream:
     """A value on its way into a stream."""
 
     edge: StreamingGraphEdge
-    value: Value
+    value: Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class Kept:
     """A value for a later walk of the partition."""
 
     name: str
-    value: Value
+    value: Output
 
 
 Delivery: TypeAlias = ToClient | ToStream | Kept
@@ -215,7 +215,7 @@ class Cursor:
         self._settle(node)
         self._ready[node] = None
 
-    def complete(self, node: int, outputs: Mapping[str, Value], stop: bool = False) -> list[Delivery]:
+    def complete(self, node: int, outputs: Mapping[str, Output], stop: bool = False) -> list[Delivery]:
         """A busy node has fired. An output that is None or absent puts nothing on its edges this pass.
 
         `stop` ends the innermost DynamicLoop around the node after this pass. Returns what leaves the walk, in order.
@@ -297,7 +297,7 @@ class Cursor:
             self._send(route, None)
         self._resolve(node.loop, fired=False)
 
-    def _send(self, route: Route, value: Value) -> None:
+    def _send(self, route: Route, value: Output) -> None:
         if value is None:
             for slot in route.ahead:
                 self._arrive(slot, _NOTHING)
@@ -377,7 +377,7 @@ class Cursor:
         self._resolve(loop.parent, fired=self._ran[loop.id])
 
 
-def _delivery(edge: Emit | StreamingGraphEdge | Keep, value: Value) -> Delivery:
+def _delivery(edge: Emit | StreamingGraphEdge | Keep, value: Output) -> Delivery:
     match edge:
         case Emit():
             return ToClient(edge, value)

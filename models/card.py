@@ -1,0 +1,56 @@
+"""What a family offers to a server (torch-free)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A family one can talk with. Names of its tasks, and the rates of its sound.
+
+    Tasks and their inputs → emissions:
+      listen      (standing; live stream `mic`)              → `speech`: float, one per mic item
+      judge       audio: Slice(mic)                          → `complete`: float, the turn model's p(turn is over)
+      transcribe  audio: Slice(mic)                          → `transcript`: {"text", "segments":
+                                                                 [{"text","start","end"}]} in seconds
+      answer_*    history: [{"role","content"}], tools,      → `transcript` of the audio, as above,
+                  audio: Slice(mic) in answer_audio_*          `text`: {"text": delta, "at": first character},
+                                                               `alignment`: {"words": [{"from","to","start","end"}]}:
+                                                                 characters of the text, samples of the sound,
+                                                               `audio`: {"pcm": float32 [n], "start": sample},
+                                                               `call`: {"name","arguments"}: a function it calls,
+                                                               `usage`: {"prompt","reused","generated","reason"}
+    `answer_audio_*` takes the microphone's words as the last user message, behind `history`.
+    The emissions `text`, `alignment` and `audio` come in only those answers whose name says so: `_speech` or `_text`.
+    """
+
+    mic_rate: int = 16000
+    mic_item: int = 512
+    mic_history: int = 4096  # mic items that slices may reach back
+    context: int = (
+        2048  # tokens of a prompt; a longer one fails with code `context_length_exceeded` before any emission
+    )
+    speech_rate: int = 22050
+    voices: tuple[str, ...] = ("default",)
+    listen: str = "listen"
+    judge: str = "judge"
+    transcribe: str = "transcribe"
+    answer: Mapping[tuple[bool, bool], str] = field(
+        default_factory=lambda: {
+            (True, True): "answer_audio_speech",
+            (True, False): "answer_audio_text",
+            (False, True): "answer_speech",
+            (False, False): "answer_text",
+        }
+    )  # (audio in, speech out) → task
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A family as the server sees it."""
+
+    name: str
+    conversation: Conversation | None = None
+    created: int = 0  # unix seconds, for /v1/models

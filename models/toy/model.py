@@ -1,0 +1,235 @@
+"""The toy family's Walk Graph (torch-free).
+
+listen      mic ~> vad → speech
+judge       turn(audio) → complete
+transcribe  hear(audio) → transcript
+answer      [hear(audio) → transcript ~>] prompt → LM prefill; DynamicLoop LM decode ~token~> words
+            ~word~> tone (one pass a word) ~frames~> vocoder → audio
+roll        encode → Loop(predict ↺ latent; accumulated) → decode: diffusion- and rollout-shaped loops, nested
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from models.card import Card, Conversation
+from mstar.graph.declare import (
+    Component,
+    DynamicLoop,
+    Emit,
+    Graph,
+    GraphEdge,
+    GraphNode,
+    Keep,
+    LiveInput,
+    Loop,
+    Parallel,
+    Partition,
+    Sequential,
+    StreamingGraphEdge,
+    Task,
+    Walk,
+)
+from mstar.streaming.policies import FixedChunkPolicy, RampChunkPolicy
+from mstar.tensors import Value
+
+RATE = 24_000
+FRAME = 240
+"""Samples a frame of the toy vocoder: 10 ms."""
+WORD_FRAMES = 25
+SPEECH_WINDOW = 2 * RATE
+
+
+def _components() -> tuple[Component, ...]:
+    nodes = "models.toy.nodes"
+    return (
+        Component("vad", f"{nodes}.hearing:vad"),
+        Component("turn", f"{nodes}.hearing:turn"),
+        Component("hear", f"{nodes}.hearing:hear"),
+        Component("prompt", f"{nodes}.talking:prompt"),
+        Component("LM", f"{nodes}.talking:lm", engine="kv"),
+        Component("words", f"{nodes}.talking:words"),
+        Component("tone", f"{nodes}.sounding:tone"),
+        Component("vocoder", f"{nodes}.sounding:vocoder"),
+        Component("encode", f"{nodes}.rolling:encode"),
+        Component("predict", f"{nodes}.rolling:predict"),
+        Component("guide", f"{nodes}.rolling:guide"),
+        Component("combine", f"{nodes}.rolling:combine"),
+        Component("decode", f"{nodes}.rolling:decode"),
+    )
+
+
+def _hearing() -> tuple[Partition, ...]:
+    return (
+        Partition("ear", (Walk("listen", GraphNode("vad", ("mic",), (Emit("speech", "signal"),))),)),
+        Partition("turns", (Walk("judge", GraphNode("turn", ("audio",), (Emit("complete", "signal"),))),)),
+        Partition(
+            "asr",
+            (
+                Walk(
+                    "transcribe",
+                    GraphNode(
+                        "hear",
+                        ("audio",),
+                        (Emit("transcript", "text"), StreamingGraphEdge("transcript", "lm", "prompt")),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def _talking() -> tuple[Partition, ...]:
+    token = StreamingGraphEdge("token", "words", "words")
+    usage = Emit("usage", "signal")
+    prefill = GraphNode("LM", ("tokens",), (Keep("token"), token, usage), prompt=True)
+    decode = DynamicLoop(
+        "answer", GraphNode("LM", ("token",), (GraphEdge("token", "LM"), token, usage)), max_iters=4096
+    )
+
+    def prompted(*inputs: str) -> Sequential:
+        return Sequential((GraphNode("prompt", inputs, (GraphEdge("tokens", "LM"),)), prefill))
+
+    return (
+        Partition(
+            "lm",
+            (
+                Walk("prefill", prompted("history", "tools"), then="decode"),
+                Walk("prefill_heard", prompted("history", "tools", "transcript"), then="decode"),
+                Walk("decode", decode),
+            ),
+        ),
+        Partition(
+            "words",
+            (
+                Walk(
+                    "words",
+                    GraphNode(
+                        "words",
+                        ("token",),
+                        (
+                            Emit("text", "text"),
+                            Emit("call", "text"),
+                            StreamingGraphEdge("word", "tone", "tone", bound=64),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def _sounding() -> tuple[Partition, ...]:
+    frames = StreamingGraphEdge(
+        "frames", "vocoder", "vocoder", RampChunkPolicy(first=5, growth=2, k=40, c=2), items="rows", bound=400
+    )
+    return (
+        Partition("tone", (Walk("tone", GraphNode("tone", ("word",), (Emit("alignment", "signal"), frames))),)),
+        Partition(
+            "vocoder",
+            (Walk("vocoder", GraphNode("vocoder", ("frames",), (Emit("audio", "audio", window=SPEECH_WINDOW),))),),
+        ),
+    )
+
+
+def _rolling() -> tuple[Partition, ...]:
+    """Nested loops, a parallel section, accumulated and last outputs."""
+    inner = Loop(
+        "refine",
+        Sequential(
+            (
+                Parallel(
+                    (
+                        GraphNode("predict", ("latent", "context"), (GraphEdge("main", "combine"),)),
+                        GraphNode("guide", ("latent",), (GraphEdge("other", "combine"),)),
+                    )
+                ),
+                GraphNode("combine", ("main", "other"), (GraphEdge("latent", "predict"), GraphEdge("latent", "guide"))),
+            )
+        ),
+        max_iters=3,
+        outputs=(GraphEdge("latent", "encode", "state"),),
+    )
+    return (
+        Partition(
+            "world",
+            (
+                Walk(
+                    "roll",
+                    Sequential(
+                        (
+                            DynamicLoop(
+                                "horizon",
+                                Sequential(
+                                    (
+                                        GraphNode(
+                                            "encode",
+                                            ("state",),
+                                            (
+                                                GraphEdge("latent", "predict"),
+                                                GraphEdge("latent", "guide"),
+                                                GraphEdge("context", "predict"),
+                                                Emit("imagined", "signal"),
+                                            ),
+                                        ),
+                                        inner,
+                                    )
+                                ),
+                                max_iters=8,
+                                outputs=(GraphEdge("latent", "decode"),),
+                                accumulated=(GraphEdge("imagined", "decode", "path"),),
+                            ),
+                            GraphNode("decode", ("latent", "path"), (Emit("picture", "image"),)),
+                        )
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+CONVERSATION = Conversation(speech_rate=RATE)
+
+
+class Toy:
+    """The family; it has no settings."""
+
+    card = Card("toy", CONVERSATION)
+
+    def graph(self, _: Mapping[str, Value]) -> Graph:
+        """The Walk Graph."""
+        spoken = {"lm": "prefill", "words": "words", "tone": "tone", "vocoder": "vocoder"}
+        written = {"lm": "prefill", "words": "words"}
+        heard = {"asr": "transcribe", "lm": "prefill_heard"}
+        plain, with_audio = ("history", "tools"), ("history", "tools", "audio")
+        return Graph(
+            name="toy",
+            components=_components(),
+            partitions=(*_hearing(), *_talking(), *_sounding(), *_rolling()),
+            live=(
+                LiveInput(
+                    "mic",
+                    edges=(StreamingGraphEdge("mic", "ear", "vad", FixedChunkPolicy(1)),),
+                    slices=("turn", "hear"),
+                    full="wait",
+                    history=CONVERSATION.mic_history,
+                ),
+                LiveInput(
+                    "word", edges=(StreamingGraphEdge("word", "tone", "tone", bound=64),), scope="request", full="wait"
+                ),
+            ),
+            tasks=(
+                Task("listen", {"ear": "listen"}, standing=True),
+                Task("judge", {"turns": "judge"}, ("audio",)),
+                Task("transcribe", {"asr": "transcribe"}, ("audio",)),
+                Task("answer_speech", spoken, plain),
+                Task("answer_text", written, plain),
+                Task("answer_audio_speech", {**spoken, **heard}, with_audio),
+                Task("answer_audio_text", {**written, **heard}, with_audio),
+                Task("say", {"tone": "tone", "vocoder": "vocoder"}),
+                Task("roll", {"world": "roll"}, ("state",)),
+            ),
+        )
+
+
+FAMILY = Toy()

@@ -1,0 +1,1 @@
+"""Code of the toy family's components."""

@@ -1,0 +1,48 @@
+"""The run file: what the processes of one server have in common, written by the launcher, read by each (torch-free)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mstar.graph.declare import Graph
+from mstar.model import load_graph
+from mstar.placement import Placed, Placement, placement_of
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`families`: name → {"module", "settings"}; `directory` holds the sockets and is its user's alone."""
+
+    directory: Path
+    families: Mapping[str, Mapping[str, Any]]
+    placement: Placement
+
+    def graphs(self) -> dict[str, Graph]:
+        return {name: load_graph(str(each["module"]), each["settings"]) for name, each in self.families.items()}
+
+    def placed(self, graphs: Mapping[str, Graph]) -> dict[str, Placed]:
+        return {name: self.placement.place(name, graph) for name, graph in graphs.items()}
+
+    def settings(self, family: str) -> Mapping[str, Any]:
+        settings: Mapping[str, Any] = self.families[family]["settings"]
+        return settings
+
+    def write(self) -> Path:
+        path = self.directory / "run.json"
+        ranks = {rank.name: {"device": rank.device, "threads": rank.threads} for rank in self.placement.ranks}
+        tree = {
+            "families": {name: dict(each) for name, each in self.families.items()},
+            "placement": {"ranks": ranks, "families": self.placement.families},
+        }
+        path.write_text(json.dumps(tree))
+        return path
+
+
+def read_run(path: Path) -> Run:
+    """The run that `Run.write` wrote."""
+    tree = json.loads(path.read_text())
+    return Run(path.parent, tree["families"], placement_of(tree["placement"]))

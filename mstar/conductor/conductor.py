@@ -1,0 +1,269 @@
+"""The conductor as pure code: messages in, (receiver, message) out. No sockets, no torch; time is an argument.
+
+It is told of walks, never of tokens or chunks. Sessions and requests it does not know get no answer and leave nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from mstar.graph.declare import Graph, Task
+from mstar.graph.describe import describe
+from mstar.messages import (
+    Answer,
+    Ask,
+    BeginRequest,
+    BeginWalk,
+    CloseSession,
+    EndRequest,
+    Interrupt,
+    Message,
+    OpenSession,
+    Progress,
+    Refused,
+    RequestEnded,
+    SessionClosed,
+    SessionOpened,
+    StartRequest,
+    StepFailed,
+    WalkDone,
+    WorkerReady,
+)
+from mstar.placement import Placed
+
+Out: TypeAlias = list[tuple[str, Message]]
+
+
+@dataclass(slots=True)
+class _Session:
+    family: str
+    client: str
+    requests: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Request:
+    session: str
+    task: Task
+    workers: tuple[str, ...]
+    running: dict[str, str]  # partition → walk
+    emitted: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Worker:
+    ready: set[str] = field(default_factory=set)  # families
+    pid: int = 0
+    steps: int = 0
+    busy: bool = False
+    seen: float = 0.0
+    moved: float = 0.0  # when `steps` last changed, or the worker was last idle
+
+
+class Conductor:
+    """`graphs` and `placed` by family name; `workers` are all that are to come up."""
+
+    def __init__(self, graphs: Mapping[str, Graph], placed: Mapping[str, Placed]) -> None:
+        self._graphs = graphs
+        self._placed = placed
+        self._then = {
+            (name, partition.name, walk.name): walk.then
+            for name, graph in graphs.items()
+            for partition in graph.partitions
+            for walk in partition.walks
+        }
+        self._tasks = {(name, task.name): task for name, graph in graphs.items() for task in graph.tasks}
+        self._sessions: dict[str, _Session] = {}
+        self._requests: dict[str, _Request] = {}
+        self._epochs = 0
+        self._workers = {worker: _Worker() for each in placed.values() for worker in each.workers}
+        self.counters = {"sessions": 0, "requests": 0, "walks": 0, "messages": 0, "refused": 0}
+
+    def handle(self, message: Message, now: float) -> Out:
+        """What to send, to whom, after `message` came at `now` (monotonic seconds)."""
+        self.counters["messages"] += 1
+        match message:
+            case OpenSession():
+                return self._open(message)
+            case CloseSession(session=session):
+                return self._close(session)
+            case StartRequest():
+                return self._start(message)
+            case WalkDone():
+                return self._walk_done(message)
+            case Ask():
+                return [(message.client, Answer(message.ask, "conductor", self._answer(message, now)))]
+            case WorkerReady() | Progress():
+                self._heard_of(message, now)
+                return []
+            case _:
+                return self._ended_by(message)
+
+    def _ended_by(self, message: Message) -> Out:
+        match message:
+            case Interrupt(request=request):
+                return self._end(request, "cancelled")
+            case StepFailed(request=request, node=node, cause=cause, code=code):
+                return self._end(request, "failed", node, cause, code)
+            case _:
+                raise TypeError(f"the conductor does not take {type(message).__name__}")
+
+    # ------------------------------------------------------------------------------------------ sessions
+
+    def _open(self, message: OpenSession) -> Out:
+        placed = self._placed.get(message.family)
+        if placed is None:
+            return self._refuse(
+                message.client, message.session, "", "unknown_family", f"no family {message.family!r} is served"
+            )
+        if message.session in self._sessions:
+            return self._refuse(message.client, message.session, "", "session_exists", "a session of this name is open")
+        if not all(message.family in self._workers[worker].ready for worker in placed.workers):
+            return self._refuse(message.client, message.session, "", "not_ready", "the workers are still loading")
+        self._sessions[message.session] = _Session(message.family, message.client)
+        self.counters["sessions"] += 1
+        opened = SessionOpened(
+            message.session,
+            message.family,
+            message.client,
+            placed.workers,
+            live=placed.live,
+            outputs=placed.outputs,
+            settings=message.settings,
+            trace=message.trace,
+        )
+        return [(worker, opened) for worker in placed.workers]
+
+    def _close(self, name: str) -> Out:
+        session = self._sessions.pop(name, None)
+        if session is None:
+            return []
+        for request in session.requests:
+            del self._requests[request]
+        return [(worker, SessionClosed(name)) for worker in self._placed[session.family].workers]
+
+    # ------------------------------------------------------------------------------------------ requests
+
+    def _start(self, message: StartRequest) -> Out:
+        session = self._sessions.get(message.session)
+        if session is None:
+            return []
+        task = self._tasks.get((session.family, message.task))
+        wrong = self._wrong(session.family, task, message)
+        if wrong is not None or task is None:
+            # Workers may hold live items that were sent right behind the request.
+            out: Out = [(worker, EndRequest(message.request)) for worker in self._placed[session.family].workers]
+            return out + self._refuse(session.client, message.session, message.request, *(wrong or ("", "")))
+        self._epochs += 1
+        self.counters["requests"] += 1
+        placed = self._placed[session.family]
+        workers = tuple(sorted({placed.partitions[partition] for partition in task.start}))
+        begin = BeginRequest(
+            message.session,
+            message.request,
+            task.name,
+            self._epochs,
+            message.inputs,
+            message.settings,
+            message.positions,
+        )
+        self._requests[message.request] = _Request(message.session, task, workers, dict(task.start))
+        session.requests.add(message.request)
+        out = [(worker, begin) for worker in workers]
+        for partition, walk in task.start.items():
+            self.counters["walks"] += 1
+            out.append((placed.partitions[partition], BeginWalk(message.request, partition, walk)))
+        return out
+
+    def _wrong(self, family: str, task: Task | None, message: StartRequest) -> tuple[str, str, str] | None:
+        """Why a request can not be taken: code, sentence, parameter."""
+        if task is None:
+            known = ", ".join(sorted(name for each, name in self._tasks if each == family))
+            return "unknown_task", f"family {family} has no task {message.task!r}; it has {known}", "task"
+        for name in message.inputs:
+            if name not in task.inputs:
+                known = ", ".join(task.inputs) or "none"
+                return "unknown_input", f"task {task.name} takes no input {name!r}; it takes {known}", name
+        for name in task.inputs:
+            if name not in message.inputs:
+                return "missing_input", f"task {task.name} needs the input {name!r}", name
+        return None
+
+    def _walk_done(self, message: WalkDone) -> Out:
+        request = self._requests.get(message.request)
+        if request is None or request.running.get(message.partition) != message.walk:
+            return []
+        session = self._sessions[request.session]
+        for output, count in message.emitted.items():
+            request.emitted[output] = max(request.emitted.get(output, 0), count)
+        following = self._then[(session.family, message.partition, message.walk)]
+        if following and not message.stopped:
+            request.running[message.partition] = following
+            self.counters["walks"] += 1
+            worker = self._placed[session.family].partitions[message.partition]
+            return [(worker, BeginWalk(message.request, message.partition, following))]
+        del request.running[message.partition]
+        return [] if request.running else self._end(message.request, "done")
+
+    def _end(self, name: str, status: str, node: str = "", cause: str = "", code: str = "") -> Out:
+        request = self._requests.pop(name, None)
+        if request is None:
+            return []
+        session = self._sessions[request.session]
+        session.requests.discard(name)
+        out: Out = [(worker, EndRequest(name)) for worker in request.workers]
+        out.append((session.client, RequestEnded(name, status, node, cause, code, request.emitted)))
+        return out
+
+    def _refuse(self, client: str, session: str, request: str, code: str, text: str, param: str = "") -> Out:
+        self.counters["refused"] += 1
+        return [(client, Refused(session, request, code, text, param))]
+
+    # ------------------------------------------------------------------------------------------ workers, questions
+
+    def _heard_of(self, message: WorkerReady | Progress, now: float) -> None:
+        worker = self._workers.get(message.worker)
+        if worker is None:
+            return
+        worker.seen = now
+        match message:
+            case WorkerReady(family=family, pid=pid):
+                worker.ready.add(family)
+                worker.pid, worker.moved = pid, now
+            case Progress(steps=steps, busy=busy):
+                if steps != worker.steps or not busy:
+                    worker.moved = now
+                worker.steps, worker.busy = steps, busy
+
+    def _answer(self, message: Ask, now: float) -> Any:
+        match message.what:
+            case "census":
+                return {"sessions": len(self._sessions), "requests": len(self._requests)}
+            case "counters":
+                return dict(self.counters)
+            case "workers":
+                return [self._describe_worker(name, now) for name in sorted(self._workers)]
+            case "graph":
+                graph = self._graphs.get(message.family)
+                return None if graph is None else describe(graph)
+            case _:
+                return None
+
+    def _describe_worker(self, name: str, now: float) -> dict[str, Any]:
+        worker = self._workers[name]
+        hosted = {family for family, placed in self._placed.items() if name in placed.workers}
+        return {
+            "worker": name,
+            "ready": hosted <= worker.ready,
+            "pid": worker.pid,
+            "steps": worker.steps,
+            "busy": worker.busy,
+            "seen": now - worker.seen,
+            "moved": now - worker.moved,
+        }
+
+    @property
+    def workers(self) -> Iterable[str]:
+        return self._workers

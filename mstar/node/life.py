@@ -1,0 +1,33 @@
+"""When a process of the runtime has to end: it was told to, or its parent is gone (torch-free)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from mstar.bus.zeromq import ZmqEndpoint
+
+
+class Life:
+    """Watches SIGTERM, and standard input for its end. SIGINT is the parent's business."""
+
+    def __init__(self, endpoint: ZmqEndpoint) -> None:
+        self.over = False
+        self._input = sys.stdin.fileno()
+        os.set_blocking(self._input, False)
+        endpoint.watch(self._input)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._told)
+
+    def _told(self, *_: object) -> None:
+        self.over = True
+
+    def check(self) -> bool:
+        """Whether the process is to go on."""
+        try:
+            if os.read(self._input, 1) == b"":
+                self.over = True
+        except BlockingIOError:
+            pass
+        return not self.over

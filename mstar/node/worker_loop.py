@@ -1,0 +1,48 @@
+"""A worker as a process: message loop on the main thread, steps on the compute thread."""
+
+from __future__ import annotations
+
+import os
+
+from mstar.bus.zeromq import ZmqEndpoint
+from mstar.client.client import CONDUCTOR
+from mstar.client.run import Run
+from mstar.clock import MonotonicClock
+from mstar.messages import WorkerReady
+from mstar.node.life import Life
+from mstar.worker.build import build_worker
+from mstar.worker.executor import ComputeThread
+
+PROGRESS_SECONDS = 1.0
+
+
+def run_worker(run: Run, name: str) -> None:
+    """Load the weights, say so, serve until told to stop."""
+    graphs = run.graphs()
+    placed = run.placed(graphs)
+    rank = next(rank for rank in run.placement.ranks if rank.worker == name)
+    endpoint = ZmqEndpoint(run.directory, name)
+    clock = MonotonicClock()
+    thread = ComputeThread(name)
+    settings = {family: run.settings(family) for family in graphs}
+    worker = build_worker(name, rank, graphs, placed, settings, endpoint, clock, thread)
+    endpoint.watch(thread.descriptor)
+    life = Life(endpoint)
+    for family in sorted(graphs):
+        if name in placed[family].workers:
+            endpoint.send(CONDUCTOR, WorkerReady(name, family, os.getpid()))
+    told = clock.now()
+    while life.check() and not worker.stopped:
+        for message in endpoint.receive():
+            worker.handle(message)
+        worker.collect()
+        while worker.schedule():
+            worker.collect()
+        now = clock.now()
+        if now - told >= PROGRESS_SECONDS:
+            told = now
+            worker.progress()
+        wake = min(told + PROGRESS_SECONDS, worker.next_wake() or float("inf"))
+        endpoint.wait(max(0.0, wake - now))
+    thread.close()
+    endpoint.close()

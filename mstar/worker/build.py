@@ -1,0 +1,64 @@
+"""Builds a rank's worker: resolves its submodules, puts them on their engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from mstar.bus import Endpoint
+from mstar.clock import Clock
+from mstar.engine.api import Engine
+from mstar.engine.kv_engine import KVCacheEngine
+from mstar.engine.resolve import resolve
+from mstar.engine.stateless import StatelessEngine
+from mstar.errors import GraphError
+from mstar.graph.declare import Graph
+from mstar.placement import Placed, Rank
+from mstar.submodule import KVSubmodule, Submodule
+from mstar.worker.executor import Executor
+from mstar.worker.hosted import Hosted, host, qualified
+from mstar.worker.worker import Worker
+
+
+def build_worker(
+    name: str,
+    rank: Rank,
+    graphs: Mapping[str, Graph],
+    placed: Mapping[str, Placed],
+    settings: Mapping[str, Mapping[str, Any]],
+    endpoint: Endpoint,
+    clock: Clock,
+    executor: Executor,
+) -> Worker:
+    """Loads all weights of the rank. Raises WeightsError, GraphError."""
+    torch.set_num_threads(rank.threads)
+    families: dict[str, Hosted] = {}
+    stateless: dict[str, Submodule] = {}
+    cached: dict[str, KVSubmodule] = {}
+    session_state: set[str] = set()
+    for family, graph in graphs.items():
+        if name not in placed[family].workers:
+            continue
+        hosted = families[family] = host(graph, placed[family], name)
+        given = {**settings[family], "threads": rank.threads, "device": rank.device}
+        for component in hosted.components.values():
+            key = qualified(family, component.name)
+            submodule = resolve(component.name, component.submodule, given)
+            if component.engine == "kv":
+                if not isinstance(submodule, KVSubmodule):
+                    raise GraphError(
+                        f"component {component.name}: {component.submodule} has no KV geometry, keys or sampling"
+                    )
+                cached[key] = submodule
+            else:
+                stateless[key] = submodule
+            if component.state == "session":
+                session_state.add(key)
+    parts: dict[str, Submodule] = {**stateless, **cached}
+    engines: dict[str, Engine] = dict.fromkeys(stateless, StatelessEngine(stateless, session_state=session_state))
+    if cached:
+        engines |= dict.fromkeys(cached, KVCacheEngine(cached, session_state=session_state))
+    limits = {key: submodule.max_batch for key, submodule in parts.items()}
+    return Worker(name, families, engines, limits, endpoint, clock, executor)

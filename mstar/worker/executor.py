@@ -1,0 +1,97 @@
+"""Where steps run: one compute thread, or (for tests and tools) the caller's own.
+
+Everything that touches an engine is a job here, so engines see one caller and one order.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+Job: TypeAlias = Callable[[], Any]
+Done: TypeAlias = Callable[[Any], None]
+
+
+class Executor(Protocol):
+    def submit(self, job: Job, done: Done | None = None) -> None:
+        """Run `job` after all earlier ones; `done(result)` runs in the owner's `collect`."""
+        ...
+
+    def collect(self) -> None:
+        """Run the `done` callbacks of finished jobs."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class InlineExecutor:
+    """Runs each job at once; its callback waits for `collect`."""
+
+    def __init__(self) -> None:
+        self._finished: deque[tuple[Done, Any]] = deque()
+
+    def submit(self, job: Job, done: Done | None = None) -> None:
+        result = job()
+        if done is not None:
+            self._finished.append((done, result))
+
+    def collect(self) -> None:
+        while self._finished:
+            done, result = self._finished.popleft()
+            done(result)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._finished)
+
+    def close(self) -> None:
+        self._finished.clear()
+
+
+class ComputeThread:
+    """One thread; `descriptor` becomes readable when there is something to collect.
+
+    A job that raises ends the process's loop: its error is raised by `collect`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._jobs: queue.SimpleQueue[tuple[Job, Done | None] | None] = queue.SimpleQueue()
+        self._finished: deque[tuple[Done | None, Any, BaseException | None]] = deque()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, done: Done | None = None) -> None:
+        self._jobs.put((job, done))
+
+    def collect(self) -> None:
+        try:
+            os.eventfd_read(self.descriptor)
+        except BlockingIOError:
+            return
+        while self._finished:
+            done, result, error = self._finished.popleft()
+            if error is not None:
+                raise error
+            if done is not None:
+                done(result)
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join(timeout=30)
+        os.close(self.descriptor)
+
+    def _run(self) -> None:
+        while (work := self._jobs.get()) is not None:
+            job, done = work
+            try:
+                result, error = job(), None
+            except BaseException as caught:  # noqa: BLE001 - handed to the loop, which ends the process
+                result, error = None, caught
+            if done is not None or error is not None:
+                self._finished.append((done, result, error))
+                os.eventfd_write(self.descriptor, 1)

@@ -1,0 +1,90 @@
+"""A family as one worker hosts it: compiled walks, which node may run what, how far each node is from the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mstar.graph.declare import Component, Emit, Graph, LiveInput, StreamingGraphEdge, Task
+from mstar.graph.plan import WalkPlan, compile_graph
+from mstar.graph.streams import CLIENT, section_edges, section_nodes
+from mstar.placement import Placed
+
+
+@dataclass(frozen=True, slots=True)
+class Inlet:
+    """A stream that ends in a partition hosted here."""
+
+    edge: StreamingGraphEdge
+    live: bool  # its producer is the client
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """One family on one worker; shared by all its sessions."""
+
+    name: str
+    components: Mapping[str, Component]  # those that run here
+    tasks: Mapping[str, Task]
+    live: Mapping[str, LiveInput]
+    inlets: Mapping[tuple[str, str], Inlet]  # (stream, partition here)
+    ports: Mapping[tuple[str, str], str]  # (partition here, streaming input) → stream
+    feeds: Mapping[str, tuple[tuple[str, str], ...]]  # partition here → the (stream, partition)s that its walks feed
+    emits: Mapping[str, Emit]
+    depth: Mapping[str, int]  # component → how far down the request it lies
+    walks: Mapping[tuple[str, str], WalkPlan]
+    last: frozenset[tuple[str, str]]  # (partition, walk) after which the partition is done
+
+
+def qualified(family: str, component: str) -> str:
+    """The name of a component among those of all families of a worker."""
+    return f"{family}/{component}"
+
+
+def host(graph: Graph, placed: Placed, worker: str) -> Hosted:
+    """What `worker` needs to know of a checked graph."""
+    plan = compile_graph(graph)
+    here = [partition for partition in graph.partitions if placed.partitions[partition.name] == worker]
+    names = {partition.name for partition in here}
+    used = {node.name for partition in here for walk in partition.walks for node in section_nodes(walk.section)}
+    edges = [
+        edge for partition in graph.partitions for walk in partition.walks for _, edge in section_edges(walk.section)
+    ]
+    inlets = {key: stream for key, stream in plan.streams.items() if key[1] in names}
+    return Hosted(
+        name=graph.name,
+        components={each.name: each for each in graph.components if each.name in used},
+        tasks={task.name: task for task in graph.tasks},
+        live={source.name: source for source in graph.live},
+        inlets={key: Inlet(stream.edge, CLIENT in stream.producers) for key, stream in inlets.items()},
+        ports={(stream.edge.partition, stream.input): stream.edge.name for stream in inlets.values()},
+        feeds={name: tuple(key for key, stream in plan.streams.items() if name in stream.producers) for name in names},
+        emits={edge.name: edge for edge in edges if isinstance(edge, Emit)},
+        depth=_depths(graph),
+        walks={key: walk for key, walk in plan.walks.items() if key[0] in names},
+        last=frozenset((partition.name, walk.name) for partition in here for walk in partition.walks if not walk.then),
+    )
+
+
+def _depths(graph: Graph) -> dict[str, int]:
+    """Partitions in the order of their streams, nodes in order inside a walk: larger is nearer to the client."""
+    feeds: dict[str, set[str]] = {partition.name: set() for partition in graph.partitions}
+    for partition in graph.partitions:
+        for walk in partition.walks:
+            for _, edge in section_edges(walk.section):
+                if isinstance(edge, StreamingGraphEdge) and edge.partition != partition.name:
+                    feeds[edge.partition].add(partition.name)
+    stages: dict[str, int] = {}
+
+    def stage(name: str, path: frozenset[str]) -> int:
+        if name not in stages:
+            stages[name] = 1 + max((stage(source, path | {name}) for source in feeds[name] - path), default=0)
+        return stages[name]
+
+    depth: dict[str, int] = {}
+    for partition in graph.partitions:
+        first = stage(partition.name, frozenset({partition.name})) * 100
+        for walk in partition.walks:
+            for place, node in enumerate(section_nodes(walk.section)):
+                depth[node.name] = max(depth.get(node.name, 0), first + place)
+    return depth

@@ -1,0 +1,73 @@
+"""Where a firing's outputs go: into streams, to the client, into what is kept for a later walk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mstar.bus import Endpoint
+from mstar.graph.cursor import Delivery, Kept, ToClient, ToStream
+from mstar.messages import Emission
+from mstar.submodule import Many, Rows
+from mstar.tensors import Output
+from mstar.worker.ready import Ready
+from mstar.worker.state import RequestState
+from mstar.worker.values import for_client, weigh
+
+
+class Outflow:
+    def __init__(self, endpoint: Endpoint, ready: Ready) -> None:
+        self._endpoint = endpoint
+        self._ready = ready
+        self.emissions = 0
+
+    def deliver(self, request: RequestState, partition: str, deliveries: Sequence[Delivery]) -> None:
+        """Deliver in order. A stream into a partition that the request does not run goes nowhere."""
+        touched = set()
+        for delivery in deliveries:
+            match delivery:
+                case ToClient(edge=edge, value=value):
+                    self._emit(request, edge.name, edge.modality, value)
+                case ToStream(edge=edge, value=value):
+                    if (edge.name, edge.partition) in request.buffers:
+                        self._put(request, (edge.name, edge.partition), value)
+                        touched.add(edge.partition)
+                case Kept(name=name, value=value):
+                    request.kept.setdefault(partition, {})[name] = value
+        for other in touched:
+            self._ready.refresh(request, other)
+
+    def end_streams(self, request: RequestState, partition: str) -> None:
+        """The partition is done: its streams end with what they have."""
+        for key in request.session.family.feeds[partition]:
+            if key in request.buffers:
+                request.buffers[key].end(request.produced.get(key, 0))
+                self._ready.refresh(request, key[1])
+
+    def _put(self, request: RequestState, key: tuple[str, str], value: Output) -> None:
+        buffer = request.buffers[key]
+        index = request.produced.get(key, 0)
+        now = self._ready.now
+        match value:
+            case Many(items=items, cut=cut):
+                for place, item in enumerate(items):
+                    buffer.put(index + place, item, cut=cut and place == len(items) - 1, now=now)
+                index += len(items)
+                if cut and not items:
+                    buffer.cut(index)
+            case Rows(array=array, cut=cut):
+                buffer.put(index, array, cut=cut, now=now)
+                index += int(array.shape[0])
+            case _:
+                buffer.put(index, value, now=now)
+                index += 1
+        request.produced[key] = index
+
+    def _emit(self, request: RequestState, output: str, modality: str, value: Output) -> None:
+        index = request.emitted.get(output, 0)
+        amount = weigh(modality, value)
+        request.emitted[output] = index + 1
+        request.weight[output] = request.weight.get(output, 0) + amount
+        if modality == "audio":
+            request.sounded += amount
+        self.emissions += 1
+        self._endpoint.send(request.session.client, Emission(request.name, output, index, for_client(value)))

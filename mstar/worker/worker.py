@@ -1,0 +1,411 @@
+"""A worker as a state machine: messages in, steps out to the executor, outcomes in, messages out.
+
+It holds no socket, thread or clock of its own: `handle` takes a message, `schedule` hands the next batch to the
+executor, `collect` takes finished ones. Late messages for what has ended are dropped; those for what is about to begin
+wait, bounded.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mstar.bus import Endpoint
+from mstar.clock import Clock
+from mstar.engine.api import Completed, Deferred, Engine, Failed, Firing, Outcome
+from mstar.errors import Rejected
+from mstar.graph.cursor import Cursor
+from mstar.messages import (
+    Answer,
+    Ask,
+    BeginRequest,
+    BeginWalk,
+    Commit,
+    Credit,
+    EndRequest,
+    Feed,
+    Message,
+    Progress,
+    SessionClosed,
+    SessionOpened,
+    StepFailed,
+    Stop,
+    Traced,
+    WalkDone,
+    session_of,
+)
+from mstar.streaming.history import History
+from mstar.trace import Record, Trace
+from mstar.worker.executor import Executor
+from mstar.worker.hosted import Hosted
+from mstar.worker.intake import Intake
+from mstar.worker.outflow import Outflow
+from mstar.worker.ready import Choice, Ready
+from mstar.worker.state import LiveStream, RequestState, SessionState
+
+CONDUCTOR = "conductor"
+
+
+class Worker:
+    """`engines`: component → the engine that runs it; `limits`: component → largest batch."""
+
+    def __init__(
+        self,
+        name: str,
+        families: Mapping[str, Hosted],
+        engines: Mapping[str, Engine],
+        limits: Mapping[str, int],
+        endpoint: Endpoint,
+        clock: Clock,
+        executor: Executor,
+    ) -> None:
+        self.name = name
+        self.trace = Trace()
+        self.stopped = False
+        self.steps = 0
+        self._counters: dict[str, int] = {"firings": 0, "late_messages": 0, "stale_outcomes": 0}
+        self._families = families
+        self._engines = engines
+        self._all_engines = list({id(engine): engine for engine in engines.values()}.values())
+        self._endpoint = endpoint
+        self._clock = clock
+        self._executor = executor
+        self._sessions: dict[str, SessionState] = {}
+        self._flight: list[Choice] = []
+        self._traced: dict[str, list[Record]] = {}
+        self._ready = Ready(clock, limits)
+        self._intake = Intake(self._sessions, self._ready, self._late, self._reject)
+        self._outflow = Outflow(endpoint, self._ready)
+
+    # ------------------------------------------------------------------------------------------ messages
+
+    def handle(self, message: Message) -> None:
+        match message:
+            case Feed():
+                self._intake.feed(message)
+            case Credit():
+                self._intake.credit(message)
+            case Commit():
+                self._intake.commit(message)
+            case BeginWalk():
+                self._begin_walk(message)
+            case BeginRequest():
+                self._begin_request(message)
+            case EndRequest(request=name):
+                self._end_request(name)
+            case SessionOpened():
+                self._open(message)
+            case SessionClosed(session=name):
+                self._close(name)
+            case Ask():
+                self._answer(message)
+            case Stop():
+                self.stopped = True
+            case _:
+                raise TypeError(f"a worker does not take {type(message).__name__}")
+
+    def _open(self, message: SessionOpened) -> None:
+        family = self._families[message.family]
+        session = SessionState(message.session, family, message.client, message.settings, message.trace)
+        for name, takers in message.live.items():
+            if self.name in takers and family.live[name].scope == "session":
+                session.live[name] = LiveStream(History(max(family.live[name].history, 1)))
+        self._sessions[message.session] = session
+        told = SessionOpened(
+            message.session,
+            message.family,
+            message.client,
+            message.workers,
+            self.name,
+            message.live,
+            message.outputs,
+            trace=message.trace,
+        )
+        self._endpoint.send(message.client, told)
+
+    def _close(self, name: str) -> None:
+        session = self._sessions.get(name)
+        if session is None:
+            return
+        for request in list(session.requests.values()):
+            self._drop(request)
+        del self._sessions[name]
+        self._traced.pop(name, None)
+        self._on_engines(lambda engine: engine.end_session(name))
+
+    def _begin_request(self, message: BeginRequest) -> None:
+        session = self._sessions.get(message.session)
+        if session is None:
+            self._late()
+            return
+        settings = {**session.settings, **message.settings}
+        seed = settings.get("seed")
+        request = RequestState(
+            message.request,
+            session,
+            settings,
+            message.inputs,
+            message.positions,
+            seed if isinstance(seed, int) else zlib.crc32(message.request.encode()),
+            frozenset(session.family.tasks[message.task].start),
+        )
+        for name, emit in session.family.emits.items():
+            if emit.window is not None:
+                request.credit[name] = emit.window
+        session.requests[message.request] = request
+        self._intake.open_inlets(request)
+        for held in session.release(message.request):
+            self.handle(held)
+
+    def _begin_walk(self, message: BeginWalk) -> None:
+        request = self._find(message.request)
+        if request is None:
+            self._late()
+            return
+        partition = message.partition
+        plan = request.session.family.walks[(partition, message.walk)]
+        kept = request.kept.get(partition, {})
+        try:
+            limits = {name: limit for name, limit in request.settings.items() if isinstance(limit, int)}
+            cursor = request.cursors[partition] = Cursor(plan, limits=limits)
+            for name in plan.inputs:
+                if name in kept:
+                    cursor.put(name, kept.pop(name))
+                else:
+                    self._intake.give(request, partition, name, request.inputs[name])
+        except Rejected as wrong:
+            self._reject(request, message.walk, wrong)
+            return
+        self._ready.refresh(request, partition)
+
+    def _find(self, request: str) -> RequestState | None:
+        session = self._sessions.get(session_of(request))
+        return session.requests.get(request) if session is not None else None
+
+    def _late(self) -> None:
+        self._counters["late_messages"] += 1
+
+    # ------------------------------------------------------------------------------------------ steps
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._flight or self._ready)
+
+    def next_wake(self) -> float | None:
+        """Clock time (s) at which something could run though no message comes."""
+        return self._ready.next_wake()
+
+    def schedule(self) -> bool:
+        """Hand the next batch to the executor, if it is free and something can run."""
+        if self._flight:
+            return False
+        firings: list[Firing] = []
+        while not firings:
+            batch = self._ready.choose()
+            if not batch:
+                return False
+            firings = self._take(batch)
+        self.steps += 1
+        engine = self._engines[firings[0].component]
+        started = self._clock.now()
+
+        def step() -> tuple[list[Outcome], float]:
+            return engine.step(firings), self._clock.now()
+
+        self._executor.submit(step, lambda result: self._stepped(firings, result[0], started, result[1]))
+        return True
+
+    def collect(self) -> None:
+        """Take up the outcomes of a finished step."""
+        self._executor.collect()
+
+    def _take(self, batch: Sequence[Choice]) -> list[Firing]:
+        """The chosen firings with their inputs. A stream that ends without a firing moves its walk on here."""
+        firings = []
+        now = self._ready.now
+        for choice in batch:
+            each, request, cursor = choice
+            for port in cursor.missing_streams(each.node):
+                cursor.chunk(each.node, port, request.buffer(each.partition, port).take(now))
+            if not cursor.can_take(each.node):
+                self._outflow.deliver(request, each.partition, cursor.flush())
+                self._moved(request, each.partition, cursor)
+                continue
+            taken = cursor.take(each.node)
+            request.served = self.steps + 1
+            self._flight.append(choice)
+            firings.append(
+                Firing(
+                    session=request.session.name,
+                    request=request.name,
+                    component=each.component,
+                    walk=each.walk,
+                    inputs=taken.inputs,
+                    spans=taken.spans,
+                    settings=request.settings,
+                    iteration=taken.iteration,
+                    prompt=cursor.plan.prompt(each.node),
+                    seed=request.seed,
+                )
+            )
+            self._ready.refresh(request, each.partition)
+        return firings
+
+    def _stepped(self, firings: Sequence[Firing], outcomes: Sequence[Outcome], started: float, ended: float) -> None:
+        flight, self._flight = self._flight, []
+        self._counters["firings"] += len(firings)
+        for choice, firing, outcome in zip(flight, firings, outcomes, strict=True):
+            self._record(firing, choice[1], len(firings), started, (ended - started) * 1000)
+            if self._find(firing.request) is choice[1]:
+                self._settle(choice, outcome)
+            else:
+                self._counters["stale_outcomes"] += 1
+        if any(isinstance(outcome, Completed) for outcome in outcomes):
+            self._offer_again()
+        self._send_traces()
+
+    def _settle(self, choice: Choice, outcome: Outcome) -> None:
+        each, request, cursor = choice
+        match outcome:
+            case Completed(outputs=outputs, stop=stop):
+                try:
+                    deliveries = cursor.complete(each.node, outputs, stop)
+                except ValueError as wrong:
+                    self._fail(request, each.component, f"ValueError: {wrong}")
+                    return
+                self._outflow.deliver(request, each.partition, deliveries)
+                self._moved(request, each.partition, cursor)
+            case Failed(cause=cause, code=code):
+                self._fail(request, each.component, cause, code)
+            case Deferred():
+                cursor.untake(each.node)
+                request.deferred = True
+                self._ready.refresh(request, each.partition)
+
+    def _offer_again(self) -> None:
+        """Memory may have become free: requests that wait for it may try again."""
+        for session in self._sessions.values():
+            for request in session.requests.values():
+                request.deferred = False
+
+    def _moved(self, request: RequestState, partition: str, cursor: Cursor) -> None:
+        """A cursor has moved: see what can run now, and whether its walk is done."""
+        if cursor.done:
+            walk = cursor.plan.name
+            del request.cursors[partition]
+            self._ready.forget(request, partition, cursor)
+            if cursor.stopped or (partition, walk) in request.session.family.last:
+                self._outflow.end_streams(request, partition)
+            done = WalkDone(request.name, partition, walk, cursor.stopped, dict(request.emitted))
+            self._endpoint.send(CONDUCTOR, done)
+        for other in list(request.cursors):
+            self._ready.refresh(request, other)
+
+    # ------------------------------------------------------------------------------------------ endings
+
+    def _reject(self, request: RequestState, what: str, wrong: Rejected) -> None:
+        self._fail(request, what, wrong.message, wrong.code)
+
+    def _fail(self, request: RequestState, node: str, cause: str, code: str = "node_failed") -> None:
+        self._endpoint.send(CONDUCTOR, StepFailed(request.name, node.rpartition("/")[2], cause, code))
+        self._end_request(request.name)
+
+    def _end_request(self, name: str) -> None:
+        request = self._find(name)
+        if request is not None:
+            self._drop(request)
+            self._on_engines(lambda engine: engine.end_request(name))
+            self._executor.submit(lambda: None, lambda _: self._offer_again())
+        elif (session := self._sessions.get(session_of(name))) is not None:
+            session.bury(name)
+
+    def _drop(self, request: RequestState) -> None:
+        session = request.session
+        del session.requests[request.name]
+        session.bury(request.name)
+        for partition, cursor in request.cursors.items():
+            self._ready.forget(request, partition, cursor)
+        for live in session.live.values():
+            live.listeners = [listener for listener in live.listeners if listener[0] != request.name]
+            live.wants = [want for want in live.wants if want.request != request.name]
+
+    def _on_engines(self, act: Callable[[Engine], Any], then: Callable[[list[Any]], None] | None = None) -> None:
+        """Do something to every engine, behind the step in flight."""
+        self._executor.submit(lambda: [act(engine) for engine in self._all_engines], then)
+
+    # ------------------------------------------------------------------------------------------ seeing
+
+    def progress(self) -> None:
+        """Tell the conductor how far this worker is."""
+        self._endpoint.send(CONDUCTOR, Progress(self.name, self.steps, self.busy))
+
+    def _answer(self, message: Ask) -> None:
+        def answer(own: Mapping[str, int], engines: Sequence[Mapping[str, int]]) -> None:
+            total = dict(own)
+            for each in engines:
+                for name, count in each.items():
+                    total[name] = total.get(name, 0) + count
+            self._endpoint.send(message.client, Answer(message.ask, self.name, total))
+
+        match message.what:
+            case "census":
+                self._on_engines(lambda engine: engine.census(), lambda engines: answer(self._census(), engines))
+            case "counters":
+                self._on_engines(lambda engine: engine.counters(), lambda engines: answer(self._told(), engines))
+            case _:
+                self._endpoint.send(message.client, Answer(message.ask, self.name, None))
+
+    def _census(self) -> dict[str, int]:
+        """What is held now, besides the engines'."""
+        sessions = self._sessions.values()
+        requests = [request for session in sessions for request in session.requests.values()]
+        live = [live for session in sessions for live in session.live.values()]
+        return {
+            "sessions": len(self._sessions),
+            "requests": len(requests),
+            "cursors": sum(len(request.cursors) for request in requests),
+            "buffers": sum(len(request.buffers) for request in requests),
+            "runnable": len(self._ready),
+            "in_flight": len(self._flight),
+            "early_messages": sum(len(session.early) for session in sessions),
+            "listeners": sum(len(each.listeners) for each in live),
+            "wanted_slices": sum(len(each.wants) for each in live),
+        }
+
+    def _told(self) -> dict[str, int]:
+        """Totals since the start, besides the engines'; streams as they are now."""
+        requests = [request for session in self._sessions.values() for request in session.requests.values()]
+        buffers = [buffer for request in requests for buffer in request.buffers.values()]
+        return {
+            **self._counters,
+            "emissions": self._outflow.emissions,
+            "worker_steps": self.steps,
+            "stream_depth": sum(buffer.depth for buffer in buffers),
+            "stream_dropped": sum(buffer.dropped for buffer in buffers),
+        }
+
+    def _record(self, firing: Firing, request: RequestState, batch: int, started: float, ms: float) -> None:
+        span = next(iter(firing.spans.values()), None)
+        record = Record(
+            at=started,
+            worker=self.name,
+            request=firing.request,
+            component=firing.component.rpartition("/")[2],
+            walk=firing.walk,
+            batch=batch,
+            ms=round(ms, 3),
+            iteration=firing.iteration,
+            new=span.n_new if span else -1,
+            first=span.first if span else -1,
+        )
+        self.trace.add(record)
+        if request.session.trace:
+            self._traced.setdefault(request.session.name, []).append(record)
+
+    def _send_traces(self) -> None:
+        traced, self._traced = self._traced, {}
+        for name, records in traced.items():
+            session = self._sessions.get(name)
+            if session is not None:
+                self._endpoint.send(session.client, Traced(name, self.name, tuple(tuple(each) for each in records)))

@@ -21,16 +21,23 @@ class Incoming:
         self.format = given
         self._resampler = Resampler(given.samples_per_second, rate)
 
-    def feed(self, raw: bytes, param: str = "audio") -> PcmF:
+    @property
+    def bytes_per_second(self) -> int:
+        return self.format.samples_per_second * (2 if self.format.type == "audio/pcm" else 1)
+
+    def check(self, raw: bytes, param: str = "audio") -> None:
         """Raises Rejected for half a sample."""
+        if self.format.type == "audio/pcm" and len(raw) % 2:
+            raise Rejected(
+                f"Invalid '{param}': {len(raw)} bytes are no whole number of 16 bit samples.",
+                code="invalid_value",
+                param=param,
+            )
+
+    def feed(self, raw: bytes) -> PcmF:
+        """Sound that `check` has passed."""
         match self.format.type:
             case "audio/pcm":
-                if len(raw) % 2:
-                    raise Rejected(
-                        f"Invalid '{param}': {len(raw)} bytes are no whole number of 16 bit samples.",
-                        code="invalid_value",
-                        param=param,
-                    )
                 return self._resampler.feed(from_bytes(raw))
             case "audio/pcmu":
                 return self._resampler.feed(mulaw_decode(raw))
@@ -66,4 +73,5 @@ class Outgoing:
 def whole(raw: bytes, given: AudioFormat, rate: int, param: str) -> PcmF:
     """A whole sound in one piece. Raises Rejected for half a sample."""
     incoming = Incoming(given, rate)
-    return np.concatenate((incoming.feed(raw, param), incoming.flush()))
+    incoming.check(raw, param)
+    return np.concatenate((incoming.feed(raw), incoming.flush()))

@@ -86,6 +86,13 @@ class ClearAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class Underran:
+    """The listener of a response had played everything before more was there."""
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndSession:
     """Close the connection with this WebSocket close code."""
 
@@ -93,4 +100,6 @@ class EndSession:
     reason: str
 
 
-Command: TypeAlias = Send | StartTask | InterruptTask | GrantCredit | FeedMic | PlayAudio | ClearAudio | EndSession
+Command: TypeAlias = (
+    Send | StartTask | InterruptTask | GrantCredit | FeedMic | PlayAudio | ClearAudio | Underran | EndSession
+)

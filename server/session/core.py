@@ -69,7 +69,7 @@ class SessionCore:
         self._conversation = Conversation(self._out, log, self._transcripts, offer, options)
         self._responder = Responder(self._out, tasks, log, self._transcripts, offer, options, self.session)
         self._transcripts.known = self._responder.known
-        self._mic = Microphone(self._out, offer.mic_rate, offer.mic_item, options.mic_history)
+        self._mic = Microphone(self._out, offer.mic_rate, offer.mic_item, offer.mic_history)
         self._turns = TurnTaker(
             self._out,
             tasks,

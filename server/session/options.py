@@ -13,7 +13,5 @@ class Options:
     transcribing: bool = False  # a session of type `transcription`: listens and never answers
     strict_truncate: bool = False  # refuse a truncation beyond the end instead of clamping it
     seconds: float = 3600.0  # how long a session may last
-    context: int = 2048  # tokens of the family's language model
     answer_tokens: int = 256  # kept free for an answer whose length is not bounded
-    mic_history: int = 1875  # microphone items that the runtime keeps for slices
     most_items: int = 10_000  # of one conversation

@@ -88,6 +88,8 @@ class Playout:
         """Samples given to the client."""
         self.closed = False
         """Whether the producer has made everything."""
+        self.underruns = 0
+        """How often the listener had played everything before more came."""
         self._chunk = round(CHUNK_SECONDS * rate)
         self._listener = listener
         self._before = -1  # the listener's count when this response's first sample went
@@ -112,6 +114,8 @@ class Playout:
         while self._waiting and (size := self._size()) and self._listener.allowance(now) >= size:
             if self._before < 0:
                 self._before = self._listener.sent
+            elif self._listener.played(now) == self._listener.sent:
+                self.underruns += 1
             pieces.append(Piece(self.sent, self._pop(size)))
             self._listener.send(size, now)
             self.sent += size

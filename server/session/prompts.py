@@ -87,7 +87,7 @@ class Prompts:
     """Builds answer tasks; keeps their prompts within the context."""
 
     def __init__(self, offer: Offer, options: Options) -> None:
-        self.budget = Budget(options.context)
+        self.budget = Budget(offer.context)
         self._offer = offer
         self._options = options
 

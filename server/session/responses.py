@@ -38,7 +38,7 @@ from server.events.server import (
 )
 from server.events.session import AudioFormat, Tool, ToolChoice
 from server.session.alignment import Word, begun_text
-from server.session.commands import PlayAudio
+from server.session.commands import PlayAudio, Underran
 from server.session.log import Entry, Log, Speech, cut
 from server.session.outbox import Outbox
 from server.session.playout import PcmF, Playout
@@ -159,7 +159,10 @@ class Response:
         """Send the sound that may go now → whether any went."""
         if self.playout is None or self._message is None:
             return False
+        before = self.playout.underruns
         pieces = self.playout.take(now)
+        if self.playout.underruns > before:
+            self._out.do(Underran(self.id))
         for piece in pieces:
             self._play(self._message, piece.start, piece.pcm, last=False)
         if self._message.speech is not None:

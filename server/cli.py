@@ -1,0 +1,119 @@
+"""The command `mstar`: serve families, pull weights."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from models.pull import Printer, pull
+from models.registry import family, module_of
+from mstar.errors import GraphError, Rejected, WeightsError, WorkerLost
+from mstar.placement import Placement, one_rank, read_placement
+from server.serve import run
+from server.settings import Settings
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mstar", description="Interactive streaming server for composite models.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="serve families over HTTP, WebSocket and WebRTC")
+    serve.add_argument("families", nargs="*", default=["voice"], metavar="FAMILY")
+    serve.add_argument("--host", default="127.0.0.1")
+    serve.add_argument("--port", type=int, default=8000)
+    serve.add_argument("--placement", type=Path, help="YAML: which rank runs what")
+    serve.add_argument("--llm", help="another language model: a checkpoint directory or a GGUF file")
+    serve.add_argument("--set", action="append", default=[], metavar="FAMILY.NAME=VALUE", help="a family's setting")
+    serve.add_argument("--api-key", action="append", default=[], help="a key that clients must bring; may be repeated")
+    serve.add_argument("--allow-host", action="append", default=[], help="a name that this server is reached by")
+    serve.add_argument("--allow-origin", action="append", default=[], help="a web origin whose pages may use it")
+    serve.add_argument("--max-sessions", type=int, default=32)
+    serve.add_argument("--session-seconds", type=float, default=3600.0, help="longest life of a session")
+    serve.add_argument("--drain-seconds", type=float, default=10.0, help="time for open sessions after SIGTERM")
+    serve.add_argument("--strict-truncate", action="store_true", help="refuse truncation beyond an item's end")
+    serve.add_argument("--tls", nargs=2, type=Path, metavar=("CERT", "KEY"))
+    serve.add_argument("--web", type=Path, help="folder of the pages")
+    serve.add_argument("--candidate", action="append", default=[], help="WebRTC: an address offered to peers")
+    serve.add_argument("--ice-server", action="append", default=[], help="WebRTC: a STUN or TURN url")
+    fetch = commands.add_parser("pull", help="fetch weights into the cache")
+    fetch.add_argument("name")
+    fetch.add_argument("--verify", action="store_true", help="hash what is present")
+    return parser
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The command line of `serve` as settings."""
+    certificate, key = options.tls or (None, None)
+    return Settings(
+        families=tuple(options.families),
+        host=options.host,
+        port=options.port,
+        api_keys=tuple(options.api_key),
+        hosts=tuple(options.allow_host),
+        origins=tuple(options.allow_origin),
+        max_sessions=options.max_sessions,
+        session_seconds=options.session_seconds,
+        drain_seconds=options.drain_seconds,
+        strict_truncate=options.strict_truncate,
+        certificate=certificate,
+        private_key=key,
+        web=options.web,
+        candidates=tuple(options.candidate),
+        ice_servers=tuple(options.ice_server),
+    )
+
+
+def family_settings(families: Sequence[str], pairs: Sequence[str], llm: str | None) -> dict[str, dict[str, str]]:
+    """`FAMILY.NAME=VALUE` by family; `--llm` goes to every family. Raises Rejected for a pair that is none."""
+    found: dict[str, dict[str, str]] = {name: {} for name in families}
+    for pair in pairs:
+        left, equals, value = pair.partition("=")
+        name, dot, field = left.rpartition(".")
+        if not equals or not dot or name not in found:
+            raise Rejected(f"--set {pair}: expected FAMILY.NAME=VALUE of a served family", param="set")
+        found[name][field] = value
+    if llm is not None:
+        for settings in found.values():
+            settings["llm"] = llm
+    return found
+
+
+def placement_for(given: Path | None, families: Sequence[str]) -> Placement:
+    """The placement file given, else the one beside the first family that has one, else one rank with all cores."""
+    cores = os.cpu_count() or 1
+    if given is not None:
+        return read_placement(given)
+    for name in families:
+        spec = importlib.util.find_spec(module_of(name))
+        path = Path(spec.origin).with_name("placement.yaml") if spec is not None and spec.origin else None
+        if path is not None and path.is_file():
+            return read_placement(path)
+    return one_rank(cores)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0, 1 when something failed, 2 when it was asked for wrongly; one line on stderr says what."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "pull":
+            for folder in pull(options.name, Printer(sys.stderr), verify=options.verify):
+                print(folder)
+            return 0
+        settings = settings_of(options)
+        cards = {name: family(name).card for name in settings.families}
+        given = family_settings(settings.families, options.set, options.llm)
+        launched = {name: {"module": module_of(name), "settings": given[name]} for name in settings.families}
+        return run(settings, cards, launched, placement_for(options.placement, settings.families))
+    except (Rejected, GraphError) as why:
+        print(f"mstar: {why}", file=sys.stderr)
+        return 2
+    except (WeightsError, WorkerLost, OSError) as why:
+        print(f"mstar: {why}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Who gets in: what the handlers share, and the checks that stand before every one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aiohttp import web
+
+from models.registry import Card
+from mstar.client import Client
+from mstar.errors import Rejected
+from server.limits import Admission
+from server.metrics import Metrics
+from server.security import Grant, Keys, Refusal, check_host, check_origin, key_of
+from server.settings import Settings
+
+
+class Endable(Protocol):
+    """A connection that can be told to end."""
+
+    def end(self, code: int, reason: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Server:
+    """What the handlers share. `cards` by the name that clients ask for; the first is the default."""
+
+    settings: Settings
+    client: Client
+    cards: dict[str, Card]
+    keys: Keys
+    admission: Admission
+    metrics: Metrics = field(default_factory=Metrics)
+    live: set[Endable] = field(default_factory=set)
+    """Connections that are open."""
+    ready: bool = False
+    """Whether all workers have loaded."""
+
+    def card(self, model: str | None) -> Card:
+        """The family to talk with. Raises Refusal(404)."""
+        name = model or next(iter(self.cards))
+        card = self.cards.get(name)
+        if card is None or card.conversation is None:
+            known = ", ".join(each for each, card in self.cards.items() if card.conversation is not None)
+            raise Refusal(404, "model_not_found", f"The model '{name:.80}' does not exist; there is: {known}.", "model")
+        return card
+
+
+SERVER: web.AppKey[Server] = web.AppKey("server", Server)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def refused(why: Refusal) -> web.Response:
+    """A refusal as an HTTP answer in the API's own form."""
+    body = {"error": {"type": "invalid_request_error", "code": why.code, "message": why.message, "param": why.param}}
+    headers = {"Retry-After": str(why.retry_after)} if why.retry_after is not None else {}
+    if why.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return web.json_response(body, status=why.status, headers=headers)
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Host and Origin of everything; refusals and rejections as JSON."""
+    server = request.app[SERVER]
+    try:
+        check_host(request.host, server.settings.hosts)
+        check_origin(request.headers.get("Origin"), request.host, server.settings.origins)
+        return await handler(request)
+    except Refusal as why:
+        server.metrics.refused.labels(why.code).inc()
+        return refused(why)
+    except Rejected as why:
+        server.metrics.refused.labels(why.code).inc()
+        return refused(Refusal(400, why.code, why.message, why.param))
+
+
+def authorised(request: web.Request, *, master: bool = False) -> Grant:
+    """What the request's key allows. Raises Refusal(401). `master`: an ephemeral key will not do."""
+    return request.app[SERVER].keys.check(key_of(request.headers), int(time.time()), master=master)

@@ -1,0 +1,85 @@
+"""What `/metrics` says, in Prometheus' words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from mstar.tensors import Value
+from server.events.server import (
+    Error,
+    InputAudioBufferCommitted,
+    Mark,
+    ResponseDone,
+    ServerEvent,
+    SpeechStarted,
+    TurnMarks,
+)
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_FAST = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+
+
+class Metrics:
+    """One per server; sessions report what they send."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        into = self.registry
+        self.sessions = Gauge("mstar_sessions", "Sessions open now.", ["protocol"], registry=into)
+        self.refused = Counter("mstar_refused", "Sessions and requests refused.", ["code"], registry=into)
+        self.turns = Counter("mstar_turns", "Turns of users that were committed.", registry=into)
+        self.responses = Counter("mstar_responses", "Responses by how they ended.", ["status"], registry=into)
+        self.barge_ins = Counter("mstar_barge_ins", "Responses ended by the user speaking.", registry=into)
+        self.speech = Counter("mstar_speech_started", "Times that a user began to speak.", registry=into)
+        self.errors = Counter("mstar_errors", "Error events sent to clients.", ["code"], registry=into)
+        self.first_audio = Histogram(
+            "mstar_first_audio_seconds",
+            "From the last word of the user to the first sound given to the client.",
+            buckets=_FAST,
+            registry=into,
+        )
+        self.underruns = Counter(
+            "mstar_underruns", "Times that an answer's sound was late for its listener.", registry=into
+        )
+        self.loop_lag = Histogram(
+            "mstar_loop_lag_seconds",
+            "How late the server's event loop is.",
+            buckets=(0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0),
+            registry=into,
+        )
+        self.runtime = Gauge("mstar_runtime", "Counters of the runtime.", ["name"], registry=into)
+
+    def event(self, event: ServerEvent) -> None:
+        """Count an event that is being sent."""
+        match event:
+            case ResponseDone(response=response):
+                self.responses.labels(response.status).inc()
+                if response.status_details is not None and response.status_details.reason == "turn_detected":
+                    self.barge_ins.inc()
+            case TurnMarks(marks=marks):
+                self._first_audio(marks)
+            case InputAudioBufferCommitted():
+                self.turns.inc()
+            case SpeechStarted():
+                self.speech.inc()
+            case Error(error=error):
+                self.errors.labels(error.code or "").inc()
+            case _:
+                pass
+
+    def _first_audio(self, marks: Mapping[str, Mark]) -> None:
+        if "speech_end" in marks and "heard" in marks:
+            self.first_audio.observe((marks["heard"].ms - marks["speech_end"].ms) / 1000)
+
+    def counters(self, value: Value) -> None:
+        """Counters as the runtime tells them: names → numbers."""
+        if isinstance(value, Mapping):
+            for name, number in value.items():
+                if isinstance(number, (int, float)):
+                    self.runtime.labels(name).set(number)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,203 @@
+"""OpenAI Realtime over WebSocket: one reader, one writer, and a session core between them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+
+from aiohttp import WSMsgType, web
+
+from models.registry import Conversation as Offer
+from mstar.client import Session as Runtime
+from mstar.errors import Rejected
+from mstar.messages import Traced
+from server.audio import Incoming, Outgoing
+from server.events.client import AnyClientEvent, InputAudioBufferAppend, InputAudioBufferCommit
+from server.events.decode import BadEvent, decode
+from server.events.server import Error, OutputAudioDelta, ServerEvent, Trace, TurnMarks, encode
+from server.events.session import SessionPatch
+from server.limits import APPEND_BYTES, ErrorBudget
+from server.metrics import Metrics
+from server.outbound import Close, Frame, Outbound
+from server.pump import Pump
+from server.session.commands import PlayAudio
+from server.session.core import SessionCore
+from server.session.options import Options
+
+LONG_FRAME = 256 * 1024
+"""Frames from this length on are decoded beside the event loop."""
+STEP_SECONDS = 1
+"""Sound taken in one step of the core; other sessions run between two."""
+
+
+def new_id(kind: str) -> str:
+    """A unique id of a kind: "item" → "item_…"."""
+    return f"{kind}_{secrets.token_hex(10)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the client asked for when it connected."""
+
+    model: str
+    extended: bool = False  # wants extension events
+    transcribing: bool = False
+    session: SessionPatch | None = None
+
+
+class _Over(Exception):
+    """The connection has ended; everything of the session ends with it."""
+
+
+class RealtimeSocket:
+    """One connection. `run` returns when it is over, however it ended."""
+
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        runtime: Runtime,
+        offer: Offer,
+        options: Options,
+        asked: Asked,
+        metrics: Metrics,
+    ) -> None:
+        now = asyncio.get_running_loop().time()
+        self._socket = socket
+        self._asked = asked
+        self._metrics = metrics
+        self._offer = offer
+        self._opened = now
+        self._core = SessionCore(offer, asked.model, options, new_id, now, int(time.time()))
+        self._outbound = Outbound()
+        self._incoming = Incoming(self._core.session.audio.input.format, offer.mic_rate)
+        self._outgoing: dict[str, Outgoing] = {}
+        self._mistakes = ErrorBudget()
+        self._runtime = runtime
+        self._pump: Pump | None = None
+
+    # ------------------------------------------------------------------------------------------- Transport
+
+    def send(self, event: ServerEvent) -> None:
+        if isinstance(event, TurnMarks) and not self._asked.extended:
+            return
+        self._outbound.push(Frame(encode(event)))
+        if isinstance(event, Error) and not self._mistakes.spend(asyncio.get_running_loop().time()):
+            self.end(1008, "too many errors")
+
+    def play(self, sound: PlayAudio) -> None:
+        outgoing = self._outgoing.get(sound.response_id)
+        if outgoing is None:
+            outgoing = self._outgoing[sound.response_id] = Outgoing(self._offer.speech_rate, sound.format)
+        delta = outgoing.feed(sound.pcm, last=sound.last)
+        if sound.last:
+            del self._outgoing[sound.response_id]
+        if delta:
+            event = OutputAudioDelta(
+                event_id=new_id("event"),
+                response_id=sound.response_id,
+                item_id=sound.item_id,
+                output_index=sound.output_index,
+                content_index=sound.content_index,
+                delta=delta,
+            )
+            self._outbound.push(Frame(encode(event), sound.response_id))
+
+    def clear(self, response_id: str) -> None:
+        self._outgoing.pop(response_id, None)
+        self._outbound.drop(response_id)
+
+    def end(self, code: int, reason: str) -> None:
+        self._outbound.push(Close(code, reason))
+
+    # ------------------------------------------------------------------------------------------- life
+
+    async def run(self) -> None:
+        if self._asked.extended:
+            self._runtime.on_trace = self._traced
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._pump = pump = Pump(
+                    self._core, self._runtime, self, group, asyncio.get_running_loop().time, self._metrics
+                )
+                group.create_task(self._write())
+                group.create_task(self._watch(pump))
+                pump.start(self._core.open(self._asked.session))
+                try:
+                    await self._read(pump)
+                finally:
+                    pump.stop()
+                raise _Over
+        except* (_Over, ConnectionError):
+            pass
+
+    async def _read(self, pump: Pump) -> None:
+        async for message in self._socket:
+            match message.type:
+                case WSMsgType.TEXT:
+                    await self._take(pump, message.data)
+                case WSMsgType.BINARY:
+                    pump.refuse(Rejected("Frames must be JSON text.", code="invalid_frame"), None)
+                case _:
+                    return
+            await self._outbound.eased()
+
+    async def _take(self, pump: Pump, frame: str) -> None:
+        try:
+            event = await asyncio.to_thread(decode, frame) if len(frame) > LONG_FRAME else decode(frame)
+        except BadEvent as bad:
+            pump.refuse(bad.rejected, bad.event_id)
+            return
+        if isinstance(event, InputAudioBufferAppend):
+            await self._hear(pump, event)
+        else:
+            self._tell(pump, event)
+
+    def _tell(self, pump: Pump, event: AnyClientEvent) -> None:
+        if isinstance(event, InputAudioBufferCommit):
+            rest = self._incoming.flush()
+            if rest.size:
+                pump.hear(rest)
+        pump.client(event)
+
+    async def _hear(self, pump: Pump, event: InputAudioBufferAppend) -> None:
+        wanted = self._core.session.audio.input.format
+        if wanted != self._incoming.format:
+            self._incoming = Incoming(wanted, self._offer.mic_rate)
+        try:
+            if len(event.audio) > APPEND_BYTES:
+                raise Rejected("At most 15 MiB of audio may be appended at once.", code="invalid_value", param="audio")
+            self._incoming.check(event.audio)
+        except Rejected as why:
+            pump.refuse(why, event.event_id)
+            return
+        step = STEP_SECONDS * self._incoming.bytes_per_second
+        for start in range(0, len(event.audio), step):
+            if start:
+                await asyncio.sleep(0)
+            await pump.room()
+            pump.hear(self._incoming.feed(event.audio[start : start + step]))
+
+    async def _write(self) -> None:
+        while True:
+            frame = await self._outbound.pop()
+            if isinstance(frame, Close):
+                await self._socket.close(code=frame.code, message=frame.reason.encode())
+                raise _Over
+            await self._socket.send_frame(frame.body, WSMsgType.TEXT)
+            self._outbound.written(frame)
+
+    async def _watch(self, pump: Pump) -> None:
+        """Tell the core when the client stops reading; give up one that has for too long."""
+        while True:
+            await self._outbound.turned()
+            if self._outbound.overflowing:
+                raise _Over
+            pump.congested(self._outbound.congested)
+
+    def _traced(self, traced: Traced) -> None:
+        rows = tuple((round((row[0] - self._opened) * 1000, 2), *row[1:]) for row in traced.records)
+        event = Trace(event_id=new_id("event"), worker=traced.worker, records=rows)
+        if not self._outbound.congested:
+            self._outbound.push(Frame(encode(event)))

@@ -1,0 +1,159 @@
+"""Opening sessions over HTTP: the WebSocket, and secrets with which browsers may open one."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from models.registry import Conversation as Offer
+from mstar.client import Session as Runtime
+from mstar.errors import Rejected
+from server.door import SERVER, Server, authorised
+from server.events.decode import described
+from server.events.session import Session, SessionPatch, shown, updated
+from server.limits import FRAME_BYTES, Full, Seat
+from server.realtime import Asked, RealtimeSocket, new_id
+from server.security import PROTOCOL, Grant, Refusal
+from server.session.options import Options
+
+HEARTBEAT_SECONDS = 20.0
+RETRY_SECONDS = 5
+GOODBYE_SECONDS = 2.0
+
+
+def admitted(server: Server) -> Seat:
+    """A place for one more session. Raises Refusal(503), also while the models are being loaded."""
+    if not server.ready:
+        raise Refusal(503, "loading", "The models are being loaded.", retry_after=RETRY_SECONDS)
+    try:
+        return server.admission.enter()
+    except Full:
+        what = "The server is shutting down." if server.admission.draining else "All sessions are taken."
+        raise Refusal(503, "session_limit_reached", what, retry_after=RETRY_SECONDS) from None
+
+
+async def opened(server: Server, family: str, *, trace: bool) -> Runtime:
+    """A session of the runtime. Raises Refusal where the runtime refuses."""
+    try:
+        return await server.client.open(family, trace=trace)
+    except Rejected as why:
+        raise Refusal(503, why.code, why.message, why.param, retry_after=RETRY_SECONDS) from None
+
+
+def options_of(server: Server, *, counted: bool, transcribing: bool) -> Options:
+    """The settings as a session core takes them."""
+    return Options(
+        counted=counted,
+        transcribing=transcribing,
+        strict_truncate=server.settings.strict_truncate,
+        seconds=server.settings.session_seconds,
+    )
+
+
+def asked_of(request: web.Request, grant: Grant, default: str) -> Asked:
+    """What a client wants of its session, from its query and its key."""
+    patch = grant.session
+    transcribing = request.query.get("intent") == "transcription" or (
+        patch is not None and patch.type == "transcription"
+    )
+    return Asked(
+        model=request.query.get("model") or grant.model or default,
+        extended=request.query.get("events") == "ext",
+        transcribing=transcribing,
+        session=patch,
+    )
+
+
+async def realtime(request: web.Request) -> web.StreamResponse:
+    """`GET /v1/realtime`: refused as HTTP before the upgrade, or a session until the connection ends."""
+    server = request.app[SERVER]
+    grant = authorised(request)
+    asked = asked_of(request, grant, next(iter(server.cards)))
+    card = server.card(asked.model)
+    offer = card.conversation
+    assert offer is not None
+    if request.headers.get("Upgrade", "").lower() != "websocket":
+        raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
+    with admitted(server):
+        runtime = await opened(server, card.name, trace=asked.extended)
+        try:
+            return await _serve(request, server, runtime, offer, asked)
+        finally:
+            await runtime.close()
+
+
+async def _serve(
+    request: web.Request, server: Server, runtime: Runtime, offer: Offer, asked: Asked
+) -> web.StreamResponse:
+    socket = web.WebSocketResponse(
+        protocols=(PROTOCOL,), heartbeat=HEARTBEAT_SECONDS, max_msg_size=FRAME_BYTES, compress=False
+    )
+    await socket.prepare(request)
+    options = options_of(server, counted=False, transcribing=asked.transcribing)
+    session = RealtimeSocket(socket, runtime, offer, options, asked, server.metrics)
+    gauge = server.metrics.sessions.labels("websocket")
+    gauge.inc()
+    server.live.add(session)
+    try:
+        await session.run()
+    finally:
+        server.live.discard(session)
+        gauge.dec()
+    return socket
+
+
+async def drain(server: Server) -> None:
+    """Take nobody in any more, give those inside some time, then end them with 1001."""
+    server.admission.draining = True
+    if await server.admission.empty(server.settings.drain_seconds):
+        return
+    for session in list(server.live):
+        session.end(1001, "server is shutting down")
+    await server.admission.empty(GOODBYE_SECONDS)
+
+
+# ---------------------------------------------------------------------------------------------------- secrets
+
+
+class _Expiry(Struct, forbid_unknown_fields=True):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: Annotated[int, Meta(ge=10, le=7200)] = 600
+
+
+class _SecretRequest(Struct, forbid_unknown_fields=True):
+    expires_after: _Expiry = msgspec.field(default_factory=_Expiry)
+    session: SessionPatch | None = None
+
+
+async def client_secrets(request: web.Request) -> web.Response:
+    """`POST /v1/realtime/client_secrets`: a key for a browser, with the session that it will open."""
+    server = request.app[SERVER]
+    authorised(request, master=True)
+    raw = await request.read()
+    try:
+        wanted = msgspec.json.decode(raw or b"{}", type=_SecretRequest)
+    except msgspec.ValidationError as wrong:
+        bad = described(str(wrong))
+        raise Refusal(400, bad.code, bad.message, bad.param) from None
+    except msgspec.DecodeError as wrong:
+        raise Refusal(400, "invalid_json", f"The body is not valid JSON: {wrong}") from None
+    model = (wanted.session.model if wanted.session is not None else None) or next(iter(server.cards))
+    server.card(model)
+    now = int(time.time())
+    seconds = wanted.expires_after.seconds
+    effective = _effective(model, wanted.session, now + seconds)
+    secret = server.keys.mint(Grant(model, wanted.session), now, seconds)
+    body: dict[str, Any] = {"value": secret.value, "expires_at": secret.expires_at, "session": effective}
+    return web.json_response(body)
+
+
+def _effective(model: str, patch: SessionPatch | None, expires_at: int) -> Any:
+    """The session that the secret will open, as JSON types. Raises Rejected for settings that can not be."""
+    session = Session("realtime", "realtime.session", new_id("sess"), model, expires_at)
+    if patch is not None:
+        session = updated(session, patch)
+    return msgspec.to_builtins(shown(session, transcribing=patch is not None and patch.type == "transcription"))

@@ -1,0 +1,34 @@
+"""Everything a server is told when it starts; read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`families`: the first is served where a client names none."""
+
+    families: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    """Empty = everybody may come."""
+    hosts: tuple[str, ...] = ()
+    """Names this server is reached by, besides localhost and plain addresses."""
+    origins: tuple[str, ...] = ()
+    """Web origins allowed besides the server's own."""
+    max_sessions: int = 32
+    session_seconds: float = 3600.0
+    drain_seconds: float = 10.0
+    strict_truncate: bool = False
+    progress_seconds: float = 10.0
+    """A busy worker that has not moved for so long is not ready."""
+    certificate: Path | None = None
+    private_key: Path | None = None
+    web: Path | None = None
+    """Folder of the pages; None = the one beside the package."""
+    candidates: tuple[str, ...] = ()
+    """WebRTC: addresses offered to peers; empty = all of the host's."""
+    ice_servers: tuple[str, ...] = ()

@@ -7,8 +7,8 @@ whose shapes depend on that row alone: its result is the same, bit for bit, whoe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -56,15 +56,13 @@ class TorchBackend:
         return (first[:, None] + torch.arange(self.page_size, device=self.cache.device)).flatten()
 
     def context(self, paged: PagedRow) -> RowContext:
-        """Where the row's positions lie: a view where its pages are adjacent, else an index to gather by."""
+        """Where the row's positions lie: views where its pages are adjacent, else an index to gather by."""
         stop = paged.start + paged.row.tokens
         pages = paged.pages[: -(-stop // self.page_size)]
         if is_run(pages):
             first = pages[0] * self.page_size
-            view = self.cache[:, :, :, first : first + stop].unbind(0)
-            return RowContext(self.cache, view, None, slice(first + paged.start, first + stop))
-        index = self._slot_index(pages)[:stop]
-        return RowContext(self.cache, (), index, index[paged.start :])
+            return RowContext(self.cache, slice(first, first + stop), paged.start)
+        return RowContext(self.cache, self._slot_index(pages)[:stop], paged.start)
 
 
 class RowContext:
@@ -72,21 +70,28 @@ class RowContext:
 
     __slots__ = ("_cache", "_index", "_views", "new")
 
-    def __init__(self, cache: Tensor, views: tuple[Tensor, ...], index: Tensor | None, new: slice | Tensor) -> None:
+    def __init__(self, cache: Tensor, slots: slice | Tensor, start: int) -> None:
         self._cache = cache
-        self._views = views
-        self._index = index
-        self.new = new
+        self._index = slots if isinstance(slots, Tensor) else None
+        self._views: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
+        self.new: slice | Tensor
+        if isinstance(slots, Tensor):
+            self.new = slots[start:]
+        else:
+            self.new = slice(slots.start + start, slots.stop)
+            run = cache[:, :, None, :, slots]
+            self._views = (run[:, 0].unbind(0), run[:, 1].unbind(0))
 
     @property
     def scattered(self) -> bool:
         return self._index is not None
 
-    def read(self, layer: int) -> Tensor:
-        """[2, kv_heads, positions, head_dim]: K, then V."""
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """K and V, each [1, kv_heads, positions, head_dim]."""
         if self._index is None:
-            return self._views[layer]
-        return self._cache[layer].index_select(2, self._index)
+            return self._views[0][layer], self._views[1][layer]
+        gathered = self._cache[layer].index_select(2, self._index)
+        return gathered[:1], gathered[1:]
 
 
 class TorchAttention:
@@ -96,6 +101,7 @@ class TorchAttention:
         self._cache = backend.cache
         self._paged = rows
         self.rows: Sequence[Row] = tuple(paged.row for paged in rows)
+        self._sizes = [row.tokens for row in self.rows]
         device = backend.cache.device
         self.positions = torch.tensor(
             [paged.start + i for paged in rows for i in range(paged.row.tokens)], dtype=torch.int64, device=device
@@ -112,36 +118,27 @@ class TorchAttention:
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
         self._write(layer, k, v)
-        scale = scale if scale is not None else 1.0 / math.sqrt(q.shape[-1])
-        scaled, out = q * scale, torch.empty_like(q, memory_format=torch.contiguous_format)
-        start = 0
-        for index, context in enumerate(self._contexts):
-            stop = start + self.rows[index].tokens
-            keys, values = context.read(layer).unbind(0)
-            if stop - start == 1:
-                _attend_one(scaled[start], keys, values, out[start])
-            else:
-                self._attend_many(index, q[start:stop], keys, values, scale, out[start:stop])
-            start = stop
-        return out
+        results = [
+            self._attend_row(i, part, *context.read(layer), scale)
+            for i, (context, part) in enumerate(zip(self._contexts, self._queries(q), strict=True))
+        ]
+        return _packed(results)
 
     def write_cross(self, layer: int, row: int, k: Tensor, v: Tensor) -> None:
         by_layer = self._written.setdefault(self.rows[row].call, {})
         by_layer[layer] = (_heads_first(k), _heads_first(v))
 
     def attend_cross(self, layer: int, q: Tensor, *, scale: float | None = None) -> Tensor:
-        scale = scale if scale is not None else 1.0 / math.sqrt(q.shape[-1])
-        scaled, out = q * scale, torch.empty_like(q, memory_format=torch.contiguous_format)
-        start = 0
-        for paged in self._paged:
-            stop = start + paged.row.tokens
-            keys, values = self._cross(paged, layer)
-            if stop - start == 1:
-                _attend_one(scaled[start], keys, values, out[start])
-            else:
-                out[start:stop] = _attend_all(q[start:stop], keys, values, scale)
-            start = stop
-        return out
+        results = [
+            _attend(part, *self._cross(paged, layer), scale)
+            for paged, part in zip(self._paged, self._queries(q), strict=True)
+        ]
+        return _packed(results)
+
+    def _queries(self, q: Tensor) -> Sequence[Tensor]:
+        """q [tokens, heads, dim] → per row [1, heads, tokens of the row, dim]."""
+        heads_first = q.transpose(0, 1)[None]
+        return (heads_first,) if len(self._sizes) == 1 else heads_first.split(self._sizes, dim=2)
 
     def _cross(self, paged: PagedRow, layer: int) -> tuple[Tensor, Tensor]:
         written = self._written.get(paged.row.call, {}).get(layer)
@@ -149,11 +146,15 @@ class TorchAttention:
             raise LookupError(f"no cross-attention context was written for layer {layer}")
         return paged.cross[layer] if written is None else written
 
-    def _new_slots(self) -> slice | Tensor:
-        """Slots of the step's new positions, row after row."""
+    def _new_slots(self) -> Sequence[tuple[Tensor, Tensor]] | Tensor:
+        """Where the step's new positions lie, row after row.
+
+        One run: per layer the K and V of these slots, each [tokens, kv_heads, dim]; else the slots, [tokens] int64.
+        """
         new = [context.new for context in self._contexts]
-        if len(new) == 1:
-            return new[0]
+        if len(new) == 1 and isinstance(new[0], slice):
+            run = self._cache[:, :, :, new[0]].transpose(2, 3)
+            return tuple(zip(run[:, 0].unbind(0), run[:, 1].unbind(0), strict=True))
         device = self._cache.device
         return torch.cat(
             [
@@ -164,68 +165,65 @@ class TorchAttention:
 
     def _write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """k, v [tokens, kv_heads, dim] → the step's new slots."""
-        cache = self._cache[layer]
-        if isinstance(self._new, slice):
-            cache[0, :, self._new] = k.transpose(0, 1)
-            cache[1, :, self._new] = v.transpose(0, 1)
+        if isinstance(self._new, Tensor):
+            keys, values = self._cache[layer].unbind(0)
+            keys.index_copy_(1, self._new, k.transpose(0, 1))
+            values.index_copy_(1, self._new, v.transpose(0, 1))
         else:
-            cache[0].index_copy_(1, self._new, k.transpose(0, 1))
-            cache[1].index_copy_(1, self._new, v.transpose(0, 1))
+            keys, values = self._new[layer]
+            keys.copy_(k)
+            values.copy_(v)
 
-    def _attend_many(self, index: int, q: Tensor, keys: Tensor, values: Tensor, scale: float, out: Tensor) -> None:
-        """q [tokens, heads, dim] of one row → out, as the row's rule of sight says."""
+    def _attend_row(self, index: int, q: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
+        """Attention as the row's rule of sight says, [1, heads, tokens, dim]."""
         row = self.rows[index]
         before = self._paged[index].start
         if row.blocks:
-            start = 0
-            for size in row.blocks:
-                stop = start + size
-                seen = before + stop
-                out[start:stop] = _attend_all(q[start:stop], keys[:, :seen], values[:, :seen], scale)
-                start = stop
-        elif not row.causal:
-            out[:] = _attend_all(q, keys, values, scale)
-        elif before == 0:
-            out[:] = _attend_all(q, keys, values, scale, is_causal=True)
-        else:
-            out[:] = _attend_all(q, keys, values, scale, mask=self._mask(index, q))
+            ends = list(accumulate(row.blocks))
+            return torch.cat(
+                [
+                    _attend(q[:, :, e - n : e], keys[:, :, : before + e], values[:, :, : before + e], scale)
+                    for n, e in zip(row.blocks, ends, strict=True)
+                ],
+                dim=2,
+            )
+        if row.tokens == 1 or not row.causal:
+            return _attend(q, keys, values, scale)
+        if before == 0:
+            return _attend(q, keys, values, scale, is_causal=True)
+        return _attend(q, keys, values, scale, mask=self._mask(index, q))
 
     def _mask(self, index: int, q: Tensor) -> Tensor:
         """[tokens, positions] to add to the scores: 0 where a token sees a position, else -inf. One for all layers."""
         mask = self._masks.get(index)
         if mask is None:
-            before, tokens = self._paged[index].start, q.shape[0]
+            before, tokens = self._paged[index].start, self._sizes[index]
             hidden = torch.full((tokens, before + tokens), -torch.inf, dtype=q.dtype, device=q.device)
             mask = self._masks[index] = hidden.triu_(before + 1)
         return mask
 
 
 def _heads_first(x: Tensor) -> Tensor:
-    """[context, kv_heads, dim] → [kv_heads, context, dim] in memory of its own."""
-    return x.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    """[context, kv_heads, dim] → [1, kv_heads, context, dim] in memory of its own."""
+    return x.transpose(0, 1)[None].clone(memory_format=torch.contiguous_format)
 
 
-def _attend_one(q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
-    """q [heads, dim] of one token, scaled, over keys, values [kv_heads, positions, dim] → out [heads, dim].
-
-    The query heads of one K/V head are the rows of one small product.
-    """
-    grouped = (keys.shape[0], -1, q.shape[-1])
-    scores = torch.bmm(q.view(grouped), keys.transpose(1, 2))  # [kv_heads, group, positions]
-    torch.bmm(torch.softmax(scores, -1), values, out=out.view(grouped))
+def _packed(results: list[Tensor]) -> Tensor:
+    """Per row [1, heads, tokens, dim] → [all tokens, heads, dim]."""
+    joined = results[0] if len(results) == 1 else torch.cat(results, dim=2)
+    return joined[0].transpose(0, 1)
 
 
-def _attend_all(
-    q: Tensor, keys: Tensor, values: Tensor, scale: float, *, mask: Tensor | None = None, is_causal: bool = False
+def _attend(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float | None,
+    *,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
 ) -> Tensor:
-    """q [tokens, heads, dim] over keys, values [kv_heads, positions, dim] → [tokens, heads, dim]."""
-    attended = F.scaled_dot_product_attention(
-        q.transpose(0, 1)[None],
-        keys[None],
-        values[None],
-        attn_mask=mask,
-        is_causal=is_causal,
-        scale=scale,
-        enable_gqa=q.shape[1] != keys.shape[0],
+    """q [1, heads, tokens, dim] over keys, values [1, kv_heads, positions, dim] → [1, heads, tokens, dim]."""
+    return F.scaled_dot_product_attention(
+        q, keys, values, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=q.shape[1] != keys.shape[1]
     )
-    return attended[0].transpose(0, 1)

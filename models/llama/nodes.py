@@ -15,7 +15,7 @@ from models.llama.config import read_config
 from models.llama.network import Llama
 from models.llama.weights import read_weights
 from mstar.errors import Rejected, WeightsError
-from mstar.submodule import Call, KVGeometry, Many, Outputs, Packed, Row, Sampling, Step
+from mstar.submodule import Call, KVGeometry, Many, Output, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Value
 
 MAX_TOKENS = 512
@@ -79,7 +79,7 @@ class LMSubmodule:
         spoken = [self._spoken(token, final) for token, final in zip(tokens, finals, strict=True)]
         return {"token": tokens, "text_tokens": spoken, "final": finals}
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - the step saw the call
         return outputs["final"] is True
 
     def _final(self, call: Call, token: int, row: Row) -> bool:
@@ -87,9 +87,9 @@ class LMSubmodule:
         full = call.length + row.tokens >= self.network.config.max_positions
         return token in self._eos or drawn >= _max_tokens(call) or full
 
-    def _spoken(self, token: int, final: bool) -> Value:
-        items: tuple[Value, ...] = () if token in self._eos else (token,)
-        return Many(items, cut=final) if items or final else None  # type: ignore[return-value]
+    def _spoken(self, token: int, final: bool) -> Many | None:
+        items = () if token in self._eos else (token,)
+        return Many(items, cut=final) if items or final else None
 
 
 def _max_tokens(call: Call) -> int:

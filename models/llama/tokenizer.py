@@ -74,6 +74,8 @@ class Tokenizer:
         if spelling is None or self.is_control(token):
             return b""
         table = _byte_of_character()
+        if not table.keys() >= set(spelling):  # an entry outside the byte alphabet stands for its own spelling
+            return spelling.encode()
         return bytes(table[character] for character in spelling)
 
     def push(self, pending: bytes, token: int) -> tuple[str, bytes]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models.llama.nodes import LMSubmodule, language_model
 from mstar.errors import Rejected, WeightsError
-from mstar.submodule import Call, KVSubmodule, Many, Step
+from mstar.submodule import Call, KVSubmodule, Many, Output, Step
 from mstar.tensors import Value
 from tests.parity.dense_attention import DenseCache
 
@@ -33,7 +33,7 @@ def decode(token: Value, *, iteration: int = 0, length: int = 5, **settings: Val
     return Call("r", "decode", {"token": token}, settings=settings, iteration=iteration, length=length)
 
 
-def run(node: LMSubmodule, call: Call, drawn: int) -> dict[str, Value]:
+def run(node: LMSubmodule, call: Call, drawn: int) -> dict[str, Output]:
     """Outputs of one call whose sampler draws a given id."""
     packed = node.collate([call])
     attention = DenseCache().step(["r"], packed.rows)

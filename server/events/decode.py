@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -35,15 +36,16 @@ class BadEvent(Exception):
 def decode(frame: bytes | str) -> AnyClientEvent:
     """One client event. Raises BadEvent."""
     try:
-        return _decoder.decode(frame)
-    except msgspec.ValidationError as wrong:
-        raise _explain(str(wrong), frame) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        try:
+            return _decoder.decode(frame)
+        except msgspec.ValidationError as wrong:
+            raw = msgspec.json.decode(frame)
+            raise _explain(str(wrong), raw) from None
+    except (msgspec.DecodeError, UnicodeError) as wrong:
         raise BadEvent(f"The frame is not valid JSON: {wrong}", "invalid_json") from None
 
 
-def _explain(wrong: str, frame: bytes | str) -> BadEvent:
-    raw = msgspec.json.decode(frame)
+def _explain(wrong: str, raw: Any) -> BadEvent:
     if not isinstance(raw, dict):
         return BadEvent("An event must be a JSON object.", "invalid_type")
     given = raw.get("event_id")

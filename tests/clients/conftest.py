@@ -1,0 +1,66 @@
+"""A real server with the toy family, as its own processes, for unmodified clients."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+
+import pytest
+
+from tests.clients.ports import unused_port
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """`url` of HTTP, `process` id of the server."""
+
+    url: str
+    process: int
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as refusal:
+            return refusal.code, refusal.read().decode()
+
+
+def serving(*arguments: str) -> Iterator[Serving]:
+    """Start `mstar serve`, wait until it is ready, stop it with SIGTERM at the end."""
+    port = unused_port()
+    command = [sys.executable, "-m", "server.cli", "serve", *arguments, "--port", str(port), "--drain-seconds", "0"]
+    process = subprocess.Popen(command, cwd=ROOT)
+    server = Serving(f"http://127.0.0.1:{port}", process.pid)
+    try:
+        while True:
+            assert process.poll() is None, f"the server ended with status {process.returncode}"
+            try:
+                if server.get("/readyz")[0] == 200:
+                    break
+            except URLError:
+                process_waits(process)
+        yield server
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def process_waits(process: subprocess.Popen[bytes]) -> None:
+    """Give the server a moment, or notice that it has ended."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(0.1)
+
+
+@pytest.fixture(scope="session")
+def toy_server() -> Iterator[Serving]:
+    """One toy server for all tests of clients."""
+    yield from serving("toy")

@@ -83,10 +83,10 @@ def _check_components(read: _Read) -> None:
     used = set()
     for (partition, name), walk in read.walks.items():
         for node in section_nodes(walk.section):
-            used.add(node.name)
-            component_of = known.get(node.name)
+            used.add(node.runs)
+            component_of = known.get(node.runs)
             if component_of is None:
-                raise GraphError(f"walk {partition}.{name}: node {node.name} is no component of the graph")
+                raise GraphError(f"walk {partition}.{name}: node {node.runs} is no component of the graph")
             if node.prompt and component_of.engine != "kv":
                 raise GraphError(f"walk {partition}.{name}: node {node.name} has a prompt, but no KV cache")
     for name in known:

@@ -86,8 +86,9 @@ Edge: TypeAlias = GraphEdge | Emit | Keep | StreamingGraphEdge
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A use of a component in a walk, with named inputs and outputs. `name` is the component's name.
+    """A use of a component in a walk, with named inputs and outputs.
 
+    `name` is the component's, unless the walk uses one twice: then `component` names it and `name` tells the uses apart.
     Streaming inputs are listed in `inputs` like all others; which they are follows from the streams that end there.
     `prompt=True` (KV components): the node's keys describe the whole sequence, so that a cached prefix is reused.
     """
@@ -96,6 +97,12 @@ class GraphNode:
     inputs: tuple[str, ...]
     outputs: tuple[Edge, ...] = ()
     prompt: bool = False
+    component: str = ""
+
+    @property
+    def runs(self) -> str:
+        """Name of the component."""
+        return self.component or self.name
 
 
 @dataclass(frozen=True, slots=True)

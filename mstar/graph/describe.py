@@ -61,6 +61,7 @@ def _walk(partition: Partition, walk: Walk, streams: tuple[Stream, ...]) -> Json
         "nodes": [
             {
                 "name": node.name,
+                "component": node.runs,
                 "loop": plan.loops[spot.loop].name,
                 "inputs": [{"name": port, "streaming": plan.is_streaming(index, port)} for port in node.inputs],
             }

@@ -40,6 +40,7 @@ class Route:
 class NodePlan:
     id: int
     name: str
+    component: str
     prompt: bool
     loop: int  # innermost loop around it
     around: tuple[int, ...]  # all loops around it, from inside out
@@ -94,7 +95,7 @@ class WalkPlan:
 
     def component(self, node: int) -> str:
         """Name of the component that a node runs."""
-        return self.nodes[node].name
+        return self.nodes[node].component
 
     def prompt(self, node: int) -> bool:
         """Whether the keys of this KV node describe its whole sequence."""
@@ -219,6 +220,7 @@ class _Compiler:
         return NodePlan(
             id=node,
             name=declared.name,
+            component=declared.runs,
             prompt=declared.prompt,
             loop=self.plan.node_spots[node].loop,
             around=around,

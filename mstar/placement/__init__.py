@@ -70,7 +70,7 @@ class Placement:
             workers = {}
             for walk in partition.walks:
                 for node in section_nodes(walk.section):
-                    workers[node.name] = nodes.get(node.name, default)
+                    workers[node.runs] = nodes.get(node.runs, default)
             if len(set(workers.values())) != 1:
                 split = ", ".join(f"{node} on {worker}" for node, worker in sorted(workers.items()))
                 raise self._wrong(

@@ -46,7 +46,7 @@ def host(graph: Graph, placed: Placed, worker: str) -> Hosted:
     plan = compile_graph(graph)
     here = [partition for partition in graph.partitions if placed.partitions[partition.name] == worker]
     names = {partition.name for partition in here}
-    used = {node.name for partition in here for walk in partition.walks for node in section_nodes(walk.section)}
+    used = {node.runs for partition in here for walk in partition.walks for node in section_nodes(walk.section)}
     edges = [
         edge for partition in graph.partitions for walk in partition.walks for _, edge in section_edges(walk.section)
     ]
@@ -86,5 +86,5 @@ def _depths(graph: Graph) -> dict[str, int]:
         first = stage(partition.name, frozenset({partition.name})) * 100
         for walk in partition.walks:
             for place, node in enumerate(section_nodes(walk.section)):
-                depth[node.name] = max(depth.get(node.name, 0), first + place)
+                depth[node.runs] = max(depth.get(node.runs, 0), first + place)
     return depth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mstar.tensors import Output
+from mstar.submodule import Call, Output, Outputs, Packed, Step
 
 
 class PerCall:

@@ -12,7 +12,7 @@ from models.blocks.values import integer, items, record, text
 from models.toy.language import EOS, render, script
 from models.toy.nodes.plain import PerCall
 from mstar.submodule import STATE, Call, KVGeometry, Many, Output, Outputs, Packed, Row, Sampling, Step
-from mstar.tensors import Output, Value
+from mstar.tensors import Value
 
 
 def prompt(_: Mapping[str, Value]) -> PerCall:

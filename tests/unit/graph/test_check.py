@@ -333,7 +333,7 @@ def test_a_graph_is_told_in_plain_json() -> None:
     assert (prefill["then"], decode["then"]) == ("decode", "")
     assert decode["loops"] == [{"name": "decode", "parent": "", "max_iters": 100, "dynamic": True}]
     assert decode["nodes"] == [
-        {"name": "llm", "loop": "decode", "inputs": [{"name": "token", "streaming": False}]},
+        {"name": "llm", "component": "llm", "loop": "decode", "inputs": [{"name": "token", "streaming": False}]},
     ]
     llm = {"from": "llm", "from_loop": False}
     assert decode["edges"] == [

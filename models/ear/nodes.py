@@ -13,7 +13,7 @@ from media.features import HOP, RATE, log_mel, unit_variance
 from models.blocks.values import floats, record
 from models.ear.session import open_session
 from mstar.errors import Rejected
-from mstar.submodule import STATE, Call, Outputs, Packed, Step
+from mstar.submodule import STATE, Call, Output, Outputs, Packed, Step
 from mstar.tensors import Value
 
 ITEM = 512
@@ -58,7 +58,7 @@ class SpeechSubmodule:
                 states[number] = {"context": audio[row, -CONTEXT:].copy(), "memory": after[:, row].copy()}
         return {"speech": speech, STATE: states}
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:  # noqa: ARG002 - the stream's end ends it
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - the stream's end ends it
         return False
 
 
@@ -81,7 +81,7 @@ class TurnSubmodule:
         [said] = self._session.run(None, {"input_features": packed.tensors["mel"].numpy()})
         return {"complete": [float(row[0]) for row in said]}
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:  # noqa: ARG002 - no loop is around it
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - no loop is around it
         return False
 
 

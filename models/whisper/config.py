@@ -42,6 +42,8 @@ class Ids:
     """<|notimestamps|>"""
     first_stamp: int
     """<|0.00|>; every id from here on is a time, 0.02 s apart."""
+    no_speech: int
+    """<|nospeech|>, or <|nocaptions|>: how likely it is behind `start` says how likely nobody speaks."""
     suppress: tuple[int, ...] = ()
     begin_suppress: tuple[int, ...] = ()
     """Not taken as the first token after the prompt."""
@@ -135,6 +137,7 @@ def hub_config(folder: Path) -> tuple[WhisperConfig, Ids]:
         end=_integer(rules, "eos_token_id", path),
         no_stamps=no_stamps,
         first_stamp=no_stamps + 1,
+        no_speech=no_stamps - 1,
         suppress=_integers(rules, "suppress_tokens", path),
         begin_suppress=_integers(rules, "begin_suppress_tokens", path),
         max_first_stamp=_integer(rules, "max_initial_timestamp_index", path, 50),
@@ -167,6 +170,7 @@ def ct2_ids(folder: Path, words: Sequence[str]) -> Ids:
         end=id_of("<|endoftext|>"),
         no_stamps=id_of("<|notimestamps|>"),
         first_stamp=id_of("<|0.00|>"),
+        no_speech=id_of("<|notimestamps|>") - 1,
         suppress=_integers(found, "suppress_ids", path),
         begin_suppress=_integers(found, "suppress_ids_begin", path),
         languages=languages if multilingual else {},

@@ -21,6 +21,10 @@ TOKENS_PER_SECOND = 12
 """Fastest speech believed in; a transcript of more tokens (plus `TOKENS_AT_LEAST`) is a runaway and is cut."""
 TOKENS_AT_LEAST = 12
 
+NO_SPEECH = 0.8
+"""Probability of nobody speaking above which nothing is transcribed. tiny.en gives more than 0.9 to silence and noise,
+less than 0.11 to spoken sentences; without this rule it fills silence with dots."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -114,3 +118,8 @@ class Rules:
                 row[first + ids.max_first_stamp + 1 :] = -torch.inf
         if torch.logsumexp(row[first:], 0) > row[:first].max():
             row[:first] = -torch.inf
+
+    def silent(self, logits: Tensor) -> list[bool]:
+        """logits [rows, vocab] right behind the start token, no rule applied → nobody speaks in that row's audio."""
+        likely: list[float] = logits.softmax(-1)[:, self.ids.no_speech].tolist()
+        return [probability > NO_SPEECH for probability in likely]

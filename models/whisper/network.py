@@ -7,12 +7,13 @@ checkpoints. There is no per-request state here: what has been decoded lies behi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from models.blocks.linear import Int8Linear
 from models.whisper.config import WhisperConfig
 from mstar.submodule import Attention
 
@@ -37,6 +38,25 @@ class Linear(NamedTuple):
         return F.linear(x, self.weight, self.bias)
 
 
+class EightBits:
+    """A linear layer with its weights in 8 bits: a quarter of the bytes to read for a token.
+
+    A row's result does not depend on the other rows.
+    """
+
+    def __init__(self, layer: Linear) -> None:
+        self._product = Int8Linear(layer.weight)
+        self._bias = layer.bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = self._product(x).to(x.dtype)
+        return out if self._bias is None else out + self._bias
+
+
+Product: TypeAlias = Linear | EightBits
+Kernel: TypeAlias = Literal["float32", "int8"]
+
+
 class EncoderLayer(NamedTuple):
     """Self-attention over all frames, then a feed-forward layer; normed before each."""
 
@@ -52,14 +72,14 @@ class DecoderLayer(NamedTuple):
     """Causal self-attention, attention over the encoder's states, then a feed-forward layer; normed before each."""
 
     norm: Norm
-    qkv: Linear
-    out: Linear
+    qkv: Product
+    out: Product
     cross_norm: Norm
-    cross_q: Linear
-    cross_out: Linear
+    cross_q: Product
+    cross_out: Product
     wide_norm: Norm
-    wide: Linear
-    narrow: Linear
+    wide: Product
+    narrow: Product
 
 
 def _norm(tensors: Mapping[str, Tensor], name: str) -> Norm:
@@ -76,9 +96,13 @@ def _linear(tensors: Mapping[str, Tensor], *names: str) -> Linear:
 
 
 class Whisper:
-    """Encoder and decoder of one checkpoint, float32 (or whatever the tensors are), on the tensors' device."""
+    """Encoder and decoder of one checkpoint, on the tensors' device.
 
-    def __init__(self, config: WhisperConfig, tensors: Mapping[str, Tensor]) -> None:
+    The encoder, and the keys and values of cross-attention, are computed in the tensors' type. `kernel` is for the
+    decoder's other linear layers, which are read whole for every token.
+    """
+
+    def __init__(self, config: WhisperConfig, tensors: Mapping[str, Tensor], *, kernel: Kernel = "float32") -> None:
         self.config = config
         self.conv1 = Linear(tensors["encoder.conv1.weight"], tensors["encoder.conv1.bias"])
         self.conv2 = Linear(tensors["encoder.conv2.weight"], tensors["encoder.conv2.bias"])
@@ -88,7 +112,9 @@ class Whisper:
         self.embedding = tensors["decoder.embed_tokens.weight"]
         self.decoder_positions = tensors["decoder.embed_positions.weight"]
         self.decoder_norm = _norm(tensors, "decoder.layer_norm")
-        self.decoder = tuple(_decoder_layer(tensors, f"decoder.layers.{n}") for n in range(config.decoder_layers))
+        self.decoder = tuple(
+            _decoder_layer(tensors, f"decoder.layers.{n}", kernel) for n in range(config.decoder_layers)
+        )
         names = [f"decoder.layers.{n}.encoder_attn" for n in range(config.decoder_layers)]
         self.cross_kv = _linear(tensors, *(f"{name}.{part}" for name in names for part in ("k_proj", "v_proj")))
 
@@ -133,10 +159,6 @@ class Whisper:
             x = x + layer.narrow(F.gelu(layer.wide(layer.wide_norm(x))))
         return self.decoder_norm(x)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [rows, d_model] → [rows, vocab]; the output projection is the embedding."""
-        return F.linear(hidden, self.embedding)
-
 
 def _encoder_layer(tensors: Mapping[str, Tensor], name: str) -> EncoderLayer:
     attn = f"{name}.self_attn"
@@ -150,16 +172,20 @@ def _encoder_layer(tensors: Mapping[str, Tensor], name: str) -> EncoderLayer:
     )
 
 
-def _decoder_layer(tensors: Mapping[str, Tensor], name: str) -> DecoderLayer:
+def _decoder_layer(tensors: Mapping[str, Tensor], name: str, kernel: Kernel) -> DecoderLayer:
+    def product(*names: str) -> Product:
+        layer = _linear(tensors, *names)
+        return EightBits(layer) if kernel == "int8" else layer
+
     attn, cross = f"{name}.self_attn", f"{name}.encoder_attn"
     return DecoderLayer(
         norm=_norm(tensors, f"{name}.self_attn_layer_norm"),
-        qkv=_linear(tensors, f"{attn}.q_proj", f"{attn}.k_proj", f"{attn}.v_proj"),
-        out=_linear(tensors, f"{attn}.out_proj"),
+        qkv=product(f"{attn}.q_proj", f"{attn}.k_proj", f"{attn}.v_proj"),
+        out=product(f"{attn}.out_proj"),
         cross_norm=_norm(tensors, f"{name}.encoder_attn_layer_norm"),
-        cross_q=_linear(tensors, f"{cross}.q_proj"),
-        cross_out=_linear(tensors, f"{cross}.out_proj"),
+        cross_q=product(f"{cross}.q_proj"),
+        cross_out=product(f"{cross}.out_proj"),
         wide_norm=_norm(tensors, f"{name}.final_layer_norm"),
-        wide=_linear(tensors, f"{name}.fc1"),
-        narrow=_linear(tensors, f"{name}.fc2"),
+        wide=product(f"{name}.fc1"),
+        narrow=product(f"{name}.fc2"),
     )

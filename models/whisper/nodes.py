@@ -18,7 +18,7 @@ from models.whisper.head import ExactHead, Head, ShortlistHead
 from models.whisper.network import Whisper
 from models.whisper.tokenizer import Tokenizer
 from mstar.errors import Rejected
-from mstar.submodule import STATE, Call, KVGeometry, Outputs, Packed, Row, Sampling, Step
+from mstar.submodule import STATE, Call, KVGeometry, Output, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Value
 
 CONTEXTS = (512, 750, 1000, 1250, 1500)
@@ -82,7 +82,7 @@ class EncoderSubmodule:
         seconds = [floats(call.inputs["audio"]).size / RATE for call in step.calls]
         return {"states": states, "seconds": seconds}
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:  # noqa: ARG002 - a firing is a whole piece
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - a firing is a whole piece
         return False
 
 
@@ -91,8 +91,9 @@ class DecoderSubmodule:
 
     A firing with `states` and `seconds` begins a piece: the prompt is laid down and the states' K/V are written for
     cross-attention. A firing with `token` goes on from it. Output `token`, int: the next id. The verdict is True when
-    it ends the transcript (`Progress.ended`): the end token, a closing time at the end of the audio, or more tokens
-    than anyone speaks in that time. After that a firing puts out the end token again.
+    it ends the transcript (`Progress.ended`): the end token (at once where nobody speaks), a closing time at the end of
+    the audio, or more tokens than anyone speaks in that time. After that a firing puts out the end token again.
+    Its tokens do not depend on its batch when the network's kernel is "int8".
 
     Settings of a first firing: `language`, `translate` (checkpoints of many languages); of both `transcript_times`
     (False: no times; then the encoder should hear 30 s). State: `Progress`.
@@ -138,16 +139,23 @@ class DecoderSubmodule:
         states = [_tensor(step.calls[number].inputs["states"]).to(self.network.device) for number in begins]
         self.network.write_cross(states, begins, attention)
         hidden = self.network.decode(packed.tensors["ids"], attention)
-        lasts = torch.tensor([row.tokens for row in packed.rows]).cumsum(0) - 1
+        ends = torch.tensor([row.tokens for row in packed.rows]).cumsum(0)
+        firsts = torch.tensor([int(ends[number]) - packed.rows[number].tokens for number in begins], dtype=torch.int64)
+        silent = dict(zip(begins, self.rules.silent(self.head(hidden[firsts])), strict=True)) if begins else {}
         before = [self._progress(call) for call in step.calls]
-        logits = self.rules.apply(self.head(hidden[lasts]), before)
-        chosen = zip(logits.argmax(-1).tolist(), before, strict=True)
-        tokens = [self.ids.end if so_far.ended(self.ids) else token for token, so_far in chosen]
+        chosen = self.rules.apply(self.head(hidden[ends - 1]), before).argmax(-1).tolist()
+        tokens = [
+            self.ids.end if silent.get(number) or so_far.ended(self.ids) else token
+            for number, (token, so_far) in enumerate(zip(chosen, before, strict=True))
+        ]
         after = [so_far.take(token, self.ids) for so_far, token in zip(before, tokens, strict=True)]
         return {"token": tokens, STATE: [so_far.value() for so_far in after]}
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
-        return self._progress(call).take(integer(outputs["token"]), self.ids).ended(self.ids)
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
+        token = outputs["token"]
+        if not isinstance(token, int):
+            raise TypeError(f"token: expected an integer, got {type(token).__name__}")
+        return self._progress(call).take(token, self.ids).ended(self.ids)
 
     def _tokens(self, call: Call) -> tuple[int, ...]:
         if "states" not in call.inputs:
@@ -187,7 +195,7 @@ class TextSubmodule:
     def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002 - nothing of it is a tensor
         return {"transcript": [self._transcript(call) for call in step.calls]}
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:  # noqa: ARG002 - a firing is a whole piece
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - a firing is a whole piece
         return False
 
     def _transcript(self, call: Call) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,11 @@ def call(audio: Value, state: Value = None) -> Call:
     return Call(request="r", walk="w", inputs={"audio": audio}, state=state)
 
 
+def record_of(output: object) -> Value:
+    assert isinstance(output, Mapping)
+    return output
+
+
 def listen(vad: SpeechSubmodule, waves: list[Floats]) -> NDArray[np.float64]:
     """[waves, items], all waves in one batch per item."""
     states: list[Value] = [None] * len(waves)
@@ -50,7 +56,7 @@ def listen(vad: SpeechSubmodule, waves: list[Floats]) -> NDArray[np.float64]:
     for start in range(0, len(waves[0]) - 511, 512):
         calls = [call(wave[start : start + 512], state) for wave, state in zip(waves, states, strict=True)]
         outputs = vad.forward(vad.collate(calls), Step(calls))
-        states = list(outputs[STATE])
+        states = [record_of(output) for output in outputs[STATE]]
         heard.append(outputs["speech"])
     return np.array(heard, dtype=np.float64).T
 

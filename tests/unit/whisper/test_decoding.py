@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from models.whisper.config import Ids
 from models.whisper.decoding import Progress, Rules
 
-IDS = Ids(start=51, end=50, no_stamps=52, first_stamp=53, suppress=(3, 51), begin_suppress=(7, 50), max_first_stamp=5)
+IDS = Ids(
+    start=51,
+    end=50,
+    no_stamps=52,
+    first_stamp=53,
+    no_speech=51,
+    suppress=(3, 51),
+    begin_suppress=(7, 50),
+    max_first_stamp=5,
+)
 VOCAB = 53 + 101  # 2 s of times
 CPU = torch.device("cpu")
 
@@ -87,3 +96,9 @@ def test_greedy_decoding_of_anything_ends(seed: int, seconds: float, stamps: boo
         assert torch.isfinite(row.max())
         progress = Progress.of(progress.take(int(row.argmax()), IDS).value())
     assert progress.count <= min(200, 12 + 12 * seconds)
+
+
+def test_nobody_speaks_when_the_token_for_it_is_likely() -> None:
+    logits = torch.zeros(2, VOCAB)
+    logits[0, IDS.no_speech] = 20.0
+    assert Rules(IDS, VOCAB, CPU).silent(logits) == [True, False]

@@ -39,11 +39,16 @@ def waves() -> list[np.ndarray]:
     return [given[f"wave_{sample}"] for sample in range(3)]
 
 
+def value(output: object) -> Value:
+    assert isinstance(output, torch.Tensor | float)
+    return output
+
+
 def encode(network: Whisper, wave: Value) -> dict[str, Value]:
     encoder = EncoderSubmodule(network)
     calls = [Call(request="r", walk="w", inputs={"audio": wave})]
     outputs = encoder.forward(encoder.collate(calls), Step(calls))
-    return {name: values[0] for name, values in outputs.items()}
+    return {name: value(values[0]) for name, values in outputs.items()}
 
 
 def firing(request: str, inputs: dict[str, Value], **settings: Value) -> Firing:

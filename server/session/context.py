@@ -17,20 +17,18 @@ SPOKEN_TOKENS_PER_SECOND = 6
 
 
 def messages(entries: Sequence[Entry]) -> list[Message]:
-    """Chat messages of entries in order. Calls nobody answered, and what has no words (yet), are left out."""
-    outputs = {str(e.item.call_id) for e in entries if e.item.type == "function_call_output"}
-    calls = {str(e.item.call_id): str(e.item.name) for e in entries if e.item.type == "function_call"}
+    """Chat messages of entries in order. What has no words (yet) is left out; a call stands before its output."""
+    calls = {entry.item.call_id: entry.item for entry in entries if entry.item.type == "function_call"}
     out: list[Message] = []
     for entry in entries:
         item = entry.item
-        if item.type == "function_call":
-            if item.call_id in outputs:
-                call = {"name": str(item.name), "arguments": str(item.arguments)}
-                out.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        elif item.type == "function_call_output":
-            if item.call_id in calls:
-                out.append({"role": "tool", "name": calls[str(item.call_id)], "content": str(item.output)})
-        elif entry.text.strip():
+        if item.type == "function_call_output":
+            call = calls.get(item.call_id)
+            if call is not None:
+                said = {"name": str(call.name), "arguments": str(call.arguments)}
+                out.append({"role": "assistant", "content": "", "tool_calls": [said]})
+                out.append({"role": "tool", "name": str(call.name), "content": str(item.output)})
+        elif item.type == "message" and entry.text.strip():
             out.append({"role": str(item.role), "content": entry.text})
     return out
 

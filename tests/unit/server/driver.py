@@ -24,6 +24,7 @@ from server.session.commands import (
     PlayAudio,
     Send,
     StartTask,
+    Underran,
 )
 from server.session.core import SessionCore
 from server.session.options import Options
@@ -132,7 +133,7 @@ class Driver:
                     )
                 case EndSession():
                     self.closed = command
-                case PlayAudio() | GrantCredit() | ClearAudio():
+                case PlayAudio() | GrantCredit() | ClearAudio() | Underran():
                     pass
 
     def _send(self, event: ServerEvent) -> None:

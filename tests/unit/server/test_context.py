@@ -1,0 +1,93 @@
+"""Long conversations go on: the prompt stays within the model's context as `truncation` says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.server.driver import OFFER, Driver
+
+
+def turn(driver: Driver, number: int) -> list[str]:
+    """One turn in text → contents of the prompt."""
+    content = [{"type": "input_text", "text": f"question {number} " + "word " * 30}]
+    driver.client({"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": content}})
+    driver.client({"type": "response.create"})
+    task = driver.running("answer_text")
+    if task is None:
+        return []
+    history: Any = task.inputs["history"]
+    chars = sum(len(each["content"]) for each in history)
+    driver.text(task.key, f"answer {number} " + "word " * 30)
+    driver.emit(task.key, "usage", {"prompt": chars // 4, "reused": 0, "generated": 35, "reason": "stop"})
+    driver.done(task.key)
+    return [each["content"] for each in history]
+
+
+def text_session(truncation: Any) -> Driver:
+    driver = Driver()
+    session = {"type": "realtime", "output_modalities": ["text"], "truncation": truncation, "instructions": "Be kind."}
+    driver.client({"type": "session.update", "session": session})
+    return driver
+
+
+@pytest.mark.parametrize("truncation", ["auto", {"type": "retention_ratio", "retention_ratio": 0.5}])
+def test_sixty_turns_go_on(truncation: Any) -> None:
+    driver = text_session(truncation)
+    prompts = [turn(driver, number) for number in range(60)]
+    assert driver.types().count("response.done") == 60
+    assert all(prompt[0] == "Be kind." for prompt in prompts)
+    assert all(prompt[-1].startswith(f"question {number} ") for number, prompt in enumerate(prompts))
+    assert all(sum(map(len, prompt)) / 4 < OFFER.context for prompt in prompts)
+    kept = [len(prompt) for prompt in prompts]
+    assert max(kept) > 12
+    cuts = [number for number in range(1, 60) if kept[number] < kept[number - 1]]
+    assert 2 <= len(cuts) <= 20  # seldom, so that the cached prefix mostly holds
+    shrunk = min(kept[cut] / kept[cut - 1] for cut in cuts)
+    assert shrunk == pytest.approx(0.8 if truncation == "auto" else 0.5, abs=0.15)
+
+
+def test_disabled_truncation_fails_loudly() -> None:
+    driver = text_session("disabled")
+    for number in range(60):
+        turn(driver, number)
+    done = driver.last("response.done")["response"]
+    assert done["status"] == "failed"
+    assert done["status_details"]["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_prompt_that_the_model_refuses_is_shortened() -> None:
+    driver = text_session("auto")
+    for number in range(4):
+        turn(driver, number)
+    content = [{"type": "input_text", "text": "last"}]
+    driver.client({"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": content}})
+    driver.client({"type": "response.create"})
+    first = driver.task("answer_text")
+    driver.done(first.key, "failed", code="context_length_exceeded", cause="too long")
+    second = driver.task("answer_text")
+    longer: Any = first.inputs["history"]
+    shorter: Any = second.inputs["history"]
+    assert len(shorter) < len(longer)
+    assert shorter[-1] == longer[-1]
+    driver.text(second.key, "ok")
+    driver.done(second.key)
+    assert driver.last("response.done")["response"]["status"] == "completed"
+
+
+def test_calls_without_output_do_not_poison_the_prompt() -> None:
+    driver = text_session("auto")
+    driver.client({"type": "response.create"})
+    key = driver.task("answer").key
+    driver.emit(key, "call", {"name": "f", "arguments": "{}"})
+    driver.done(key)
+    call = driver.last("response.done")["response"]["output"][0]
+    prompt = turn(driver, 1)
+    assert len(prompt) == 2
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+    driver.client({"type": "conversation.item.create", "item": output})
+    driver.client({"type": "response.create"})
+    history: Any = driver.task("answer").inputs["history"]
+    assert [each["role"] for each in history] == ["system", "user", "assistant", "assistant", "tool"]
+    assert history[3]["tool_calls"] == [{"name": "f", "arguments": "{}"}]

@@ -1,0 +1,133 @@
+/** Draws a Walk Graph as SVG and lights its nodes as they fire. */
+
+import { layout } from "./graph-layout.js";
+
+/** @typedef {import("./protocol.js").WalkGraph} WalkGraph */
+/** @typedef {import("./trace.js").Firing} Firing */
+
+const SVG = "http://www.w3.org/2000/svg";
+const LIT_MS = 120;
+const SPREAD_MS = 400;
+
+export class GraphDrawing {
+  /** @param {HTMLElement} place @param {WalkGraph} graph */
+  constructor(place, graph) {
+    this.place = place;
+    this.graph = graph;
+    /** Nodes by what the trace calls them. @type {Map<string, {group: SVGElement, label: SVGElement}[]>} */
+    this.nodes = new Map();
+    /** Firings so far. @type {Map<string, number>} */
+    this.counts = new Map();
+    this.width = 0;
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(place);
+    this.draw();
+  }
+
+  draw() {
+    const width = Math.floor(this.place.clientWidth);
+    if (width === this.width || width < 1) return;
+    this.width = width;
+    this.nodes.clear();
+    const { height, lanes, nodes, sources, paths } = layout(this.graph, width - 2);
+    const svg = make("svg", { viewBox: `-1 -1 ${width} ${height + 2}`, width, height: height + 2, role: "img" });
+    svg.setAttribute("aria-label", this.summary());
+    svg.append(arrowHead());
+    for (const lane of lanes) svg.append(drawLane(lane));
+    for (const { d, kind } of paths) svg.append(make("path", { d, class: kind, "marker-end": "url(#arrow)" }));
+    for (const source of sources) svg.append(drawSource(source));
+    for (const node of nodes) svg.append(this.drawNode(node));
+    this.place.replaceChildren(svg);
+  }
+
+  summary() {
+    const lanes = this.graph.partitions.map(({ name, walks }) => {
+      const nodes = new Set(walks.flatMap((walk) => walk.nodes.map((node) => node.name)));
+      return `${name}: ${[...nodes].join(", ")}`;
+    });
+    return `Walk Graph of ${this.graph.name}. ${lanes.join("; ")}.`;
+  }
+
+  /** @param {import("./graph-layout.js").NodeBox} node */
+  drawNode(node) {
+    const group = make("g", { class: node.loops ? "node loops" : "node" });
+    const box = make("rect", { x: node.x, y: node.y, width: node.w, height: node.h, rx: 8 });
+    const name = make("text", { x: node.x + node.w / 2, y: node.y + 17, class: "name" });
+    name.textContent = node.name;
+    const label = make("text", { x: node.x + node.w / 2, y: node.y + 31, class: "count" });
+    group.append(box, name, label);
+    for (const walk of node.walks) {
+      const key = `${walk}/${node.name}`;
+      this.nodes.set(key, [...(this.nodes.get(key) ?? []), { group, label }]);
+    }
+    return group;
+  }
+
+  /** Show what fired, spread as it happened. @param {Firing[]} fired */
+  light(fired) {
+    const first = fired[0]?.at ?? 0;
+    for (const firing of fired) {
+      setTimeout(() => this.flash(firing), Math.max(0, Math.min(SPREAD_MS, firing.at - first)));
+    }
+  }
+
+  /** @param {Firing} firing */
+  flash({ component, walk, ms }) {
+    const key = `${walk}/${component}`;
+    for (const { group, label } of this.nodes.get(key) ?? []) {
+      const count = (this.counts.get(component) ?? 0) + 1;
+      this.counts.set(component, count);
+      label.textContent = `${count} × ${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+      group.classList.add("lit");
+      setTimeout(() => group.classList.remove("lit"), LIT_MS);
+    }
+  }
+
+  remove() {
+    this.observer.disconnect();
+    this.place.replaceChildren();
+  }
+}
+
+/** @param {import("./graph-layout.js").LaneBox} lane */
+function drawLane(lane) {
+  const group = make("g", { class: "lane" });
+  const name = make("text", { x: lane.x + 12, y: lane.y + 21 });
+  name.textContent = lane.name;
+  const emits = make("text", { x: lane.x + lane.w - 12, y: lane.y + 21, class: "emits" });
+  emits.textContent = lane.emits;
+  group.append(make("rect", { x: lane.x, y: lane.y, width: lane.w, height: lane.h, rx: 12 }), name, emits);
+  return group;
+}
+
+/** @param {import("./graph-layout.js").SourceBox} source */
+function drawSource(source) {
+  const group = make("g", { class: "source" });
+  const name = make("text", { x: source.x + source.w / 2, y: source.y + 17, class: "name" });
+  name.textContent = source.name;
+  group.append(make("rect", { x: source.x, y: source.y, width: source.w, height: source.h, rx: source.h / 2 }), name);
+  return group;
+}
+
+function arrowHead() {
+  const defs = make("defs", {});
+  const marker = make("marker", {
+    id: "arrow",
+    viewBox: "0 0 8 8",
+    refX: 7,
+    refY: 4,
+    markerWidth: 7,
+    markerHeight: 7,
+    orient: "auto-start-reverse",
+  });
+  marker.append(make("path", { d: "M0 1L7 4L0 7z" }));
+  defs.append(marker);
+  return defs;
+}
+
+/** @param {string} tag @param {Record<string, string | number>} attributes */
+function make(tag, attributes) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  return element;
+}

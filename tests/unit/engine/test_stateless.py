@@ -3,10 +3,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from mstar.engine.api import Completed, Failed, Firing
+from mstar.engine.api import Completed, Deferred, Failed, Firing
 from mstar.engine.stateless import StatelessEngine
 from mstar.submodule import STATE, Call, Outputs, Packed, Step
-from mstar.tensors import Value
+from mstar.tensors import Output
 
 
 class RunningSum:
@@ -29,7 +29,7 @@ class RunningSum:
         sums = packed.tensors["numbers"].sum(-1).tolist()
         return {"sum": sums, "odd": [s if s % 2 else None for s in sums], STATE: sums}
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
         if outputs["sum"] == 99:
             raise ArithmeticError("99")
         return bool(np.asarray(outputs["sum"]) >= 10)
@@ -39,9 +39,9 @@ def fire(request: str, x: int, session: str = "s", component: str = "sum") -> Fi
     return Firing(session, request, component, "walk", {"x": x})
 
 
-def sums(engine: StatelessEngine, *firings: Firing) -> list[Value]:
+def sums(engine: StatelessEngine, *firings: Firing) -> list[Output]:
     outcomes = engine.step(firings)
-    return [outcome.outputs["sum"] if isinstance(outcome, Completed) else outcome.cause for outcome in outcomes]  # type: ignore[union-attr]
+    return [o.outputs["sum"] if isinstance(o, Completed) else o.cause for o in outcomes if not isinstance(o, Deferred)]
 
 
 def test_state_is_of_the_request_and_ends_with_it() -> None:

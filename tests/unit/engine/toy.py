@@ -12,7 +12,7 @@ from torch import Tensor
 from mstar.engine.api import Completed, Firing, Outcome
 from mstar.engine.kv_engine import KVCacheEngine, KVSettings
 from mstar.submodule import Call, KVGeometry, Outputs, Packed, Row, Sampling, Step
-from mstar.tensors import Value
+from mstar.tensors import Output, Value
 
 VOCAB, HEADS, KV_HEADS, DIM, WIDTH, LAYERS = 50, 4, 2, 8, 32, 2
 
@@ -71,7 +71,7 @@ class ToyLM:
         logits = _product(x[last], self._embedding)
         return {"token": sample(logits).tolist(), "logits": list(logits)}
 
-    def verdict(self, call: Call, outputs: Mapping[str, Value]) -> bool:
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
         _fail(call, "verdict")
         return outputs["token"] == call.settings.get("eos")
 
@@ -100,7 +100,7 @@ def decode(request: str, token: Value, session: str = "s", **settings: Any) -> F
     return Firing(session, request, "lm", "decode", {"token": token}, settings=settings, seed=5)
 
 
-def outputs(outcome: Outcome) -> Mapping[str, Value]:
+def outputs(outcome: Outcome) -> Mapping[str, Output]:
     assert isinstance(outcome, Completed), outcome
     return outcome.outputs
 

@@ -271,6 +271,8 @@ page.write.addEventListener("submit", async (event) => {
   await call?.write(text);
 });
 
+element("fields", HTMLFormElement).addEventListener("submit", (event) => event.preventDefault());
+
 page.microphone.addEventListener("change", async () => {
   if (!call?.microphone) return;
   try {

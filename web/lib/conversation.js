@@ -177,5 +177,5 @@ export function spokenLength(text, played, total) {
   if (total !== null && played >= total) return text.length;
   const share = total ? (played / total) * text.length : (played / 1000) * PACE;
   const end = text.slice(Math.floor(share)).search(/\s/);
-  return end < 0 ? (total === null ? Math.min(text.length, Math.ceil(share)) : text.length) : Math.floor(share) + end;
+  return end < 0 ? text.length : Math.floor(share) + end;
 }

@@ -13,7 +13,7 @@
 /** @typedef {{height: number, lanes: LaneBox[], nodes: NodeBox[], sources: SourceBox[], paths: Path[]}} Layout */
 
 const NODE_HEIGHT = 40;
-const NODE_LEAST = 62;
+const NODE_LEAST = 92;
 const CHARACTER = 7.2;
 const NODE_GAP = 24;
 const ROW_GAP = 20;
@@ -49,9 +49,12 @@ export function layout(graph, width) {
 /** @param {string} partition @param {string} node */
 const keyOf = (partition, node) => `${partition}/${node}`;
 
+/** What the client streams for as long as its session lasts. @param {WalkGraph} graph */
+const sessionsLive = (graph) => graph.live.filter((live) => live.scope === "session");
+
 /** @param {WalkGraph} graph @param {number} width @returns {SourceBox[]} */
 function placeSources(graph, width) {
-  const boxes = graph.live.map(({ name }) => ({ name, w: name.length * CHARACTER + 28 }));
+  const boxes = sessionsLive(graph).map(({ name }) => ({ name, w: name.length * CHARACTER + 28 }));
   let x = Math.max(0, (width - boxes.reduce((sum, box) => sum + box.w + LANE_GAP, -LANE_GAP)) / 2);
   return boxes.map((box) => {
     const placed = { ...box, x, y: 0, h: SOURCE_HEIGHT };
@@ -67,8 +70,8 @@ function placeSources(graph, width) {
 function ranks(graph) {
   /** @type {Map<string, Set<string>>} */
   const before = new Map(graph.partitions.map(({ name }) => [name, new Set()]));
-  const joined = new Set(graph.live.flatMap((live) => live.to.map(({ partition }) => partition)));
-  const sliced = new Set(graph.live.flatMap((live) => live.slices));
+  const joined = new Set(sessionsLive(graph).flatMap((live) => live.to.map(({ partition }) => partition)));
+  const sliced = new Set(sessionsLive(graph).flatMap((live) => live.slices));
   for (const { name, walks } of graph.partitions) {
     if (walks.some((walk) => walk.nodes.some((node) => sliced.has(node.name)))) joined.add(name);
   }
@@ -176,7 +179,7 @@ function pathsOf(graph, nodes, sources) {
       join(at.get(keyOf(partition, node)), at.get(keyOf(stream.partition, stream.to)), "stream");
     }
   }
-  graph.live.forEach((live, index) => {
+  sessionsLive(graph).forEach((live, index) => {
     for (const { partition, node } of live.to) join(sources[index], at.get(keyOf(partition, node)), "stream");
     for (const node of nodes.filter((each) => live.slices.includes(each.name))) join(sources[index], node, "stream");
   });

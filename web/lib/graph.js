@@ -18,6 +18,8 @@ export class GraphDrawing {
     this.nodes = new Map();
     /** Firings so far. @type {Map<string, number>} */
     this.counts = new Map();
+    /** Milliseconds of each component's newest firing. @type {Map<string, number>} */
+    this.times = new Map();
     this.width = 0;
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(place);
@@ -33,8 +35,9 @@ export class GraphDrawing {
     const svg = make("svg", { viewBox: `-1 -1 ${width} ${height + 2}`, width, height: height + 2, role: "img" });
     svg.setAttribute("aria-label", this.summary());
     svg.append(arrowHead());
-    for (const lane of lanes) svg.append(drawLane(lane));
+    for (const { x, y, w, h } of lanes) svg.append(make("rect", { x, y, width: w, height: h, rx: 12, class: "lane" }));
     for (const { d, kind } of paths) svg.append(make("path", { d, class: kind, "marker-end": "url(#arrow)" }));
+    for (const lane of lanes) svg.append(laneLabel(lane));
     for (const source of sources) svg.append(drawSource(source));
     for (const node of nodes) svg.append(this.drawNode(node));
     this.place.replaceChildren(svg);
@@ -55,6 +58,7 @@ export class GraphDrawing {
     const name = make("text", { x: node.x + node.w / 2, y: node.y + 17, class: "name" });
     name.textContent = node.name;
     const label = make("text", { x: node.x + node.w / 2, y: node.y + 31, class: "count" });
+    label.textContent = this.counted(node.name);
     group.append(box, name, label);
     for (const walk of node.walks) {
       const key = `${walk}/${node.name}`;
@@ -73,14 +77,22 @@ export class GraphDrawing {
 
   /** @param {Firing} firing */
   flash({ component, walk, ms }) {
+    this.counts.set(component, (this.counts.get(component) ?? 0) + 1);
+    this.times.set(component, ms);
     const key = `${walk}/${component}`;
     for (const { group, label } of this.nodes.get(key) ?? []) {
-      const count = (this.counts.get(component) ?? 0) + 1;
-      this.counts.set(component, count);
-      label.textContent = `${count} × ${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+      label.textContent = this.counted(component);
       group.classList.add("lit");
       setTimeout(() => group.classList.remove("lit"), LIT_MS);
     }
+  }
+
+  /** @param {string} component */
+  counted(component) {
+    const count = this.counts.get(component);
+    const ms = this.times.get(component);
+    if (!count || ms === undefined) return "idle";
+    return `${count} × ${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
   }
 
   remove() {
@@ -90,13 +102,13 @@ export class GraphDrawing {
 }
 
 /** @param {import("./graph-layout.js").LaneBox} lane */
-function drawLane(lane) {
-  const group = make("g", { class: "lane" });
+function laneLabel(lane) {
+  const group = make("g", { class: "label" });
   const name = make("text", { x: lane.x + 12, y: lane.y + 21 });
   name.textContent = lane.name;
   const emits = make("text", { x: lane.x + lane.w - 12, y: lane.y + 21, class: "emits" });
   emits.textContent = lane.emits;
-  group.append(make("rect", { x: lane.x, y: lane.y, width: lane.w, height: lane.h, rx: 12 }), name, emits);
+  group.append(name, emits);
   return group;
 }
 

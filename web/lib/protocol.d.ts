@@ -88,7 +88,7 @@ export interface WalkGraph {
     to: string;
     from: { partition: string; walk: string; node: string }[];
   }[];
-  live: { name: string; to: { partition: string; node: string }[]; slices: string[] }[];
+  live: { name: string; scope: "session" | "request"; to: { partition: string; node: string }[]; slices: string[] }[];
   tasks: { name: string; start: Record<string, string>; standing: boolean }[];
 }
 

@@ -9,30 +9,31 @@ import numpy as np
 import torch
 
 from models.blocks.linear import Kernel
-from models.blocks.values import integer, ints
+from models.blocks.values import integer, ints, record
 from models.llama.checkpoint import open_checkpoint
 from models.llama.config import read_config
 from models.llama.network import Llama
 from models.llama.weights import read_weights
 from mstar.errors import Rejected, WeightsError
-from mstar.submodule import Call, KVGeometry, Many, Output, Outputs, Packed, Row, Sampling, Step
+from mstar.submodule import STATE, Call, KVGeometry, Many, Output, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Value
 
 MAX_TOKENS = 512
 
 
 class LMSubmodule:
-    """Walk `prefill` (a prompt: input `tokens` [n] int64) and walk `decode` (input `token`, the one drawn before).
+    """A prompt (input `tokens` [n] int64), or a pass of decoding (input `token`, the one drawn before).
 
     Outputs, one of each a call:
     - `token`: the id drawn, an end-of-turn token too; feeds the next pass.
     - `text_tokens`: the same as an item of a stream, or None for an end-of-turn token, which is never spoken; `cut`
       on the last, so that the text's segment ends with it.
-    - `final`: True when no token may follow: end of turn, `max_tokens` drawn, or the model's last position reached.
-      It is the verdict as well, and stops the loop around `decode`.
+    - `usage`, with the last token only: {"prompt", "reused" (of the prompt), "generated" (end of turn included),
+      "reason": "stop" | "length"}. The last is end of turn, number `max_tokens`, or in the model's last position. That
+      is the verdict as well: it stops the loop around decoding, and after a prompt the walk.
 
     Settings: `max_tokens` (of the response, from 1; 512 if absent) besides those of sampling, which the engine reads.
-    Drawn so far: 1 after the prefill, iteration + 2 after a pass of `decode`.
+    State: the prompt's length, what of it was reused, tokens drawn.
     """
 
     def __init__(self, network: Llama, *, max_batch: int = 8, sampling: Sampling | None = None) -> None:
@@ -45,11 +46,11 @@ class LMSubmodule:
 
     def keys(self, call: Call) -> np.ndarray:
         """The prompt's ids, or the one id that a decode pass appends."""
-        ids = ints(call.inputs["tokens"]) if call.walk == "prefill" else np.array([integer(call.inputs["token"])])
+        ids = ints(call.inputs["tokens"]) if _prompts(call) else np.array([integer(call.inputs["token"])])
         config = self.network.config
         if not len(ids):
             raise Rejected("the prompt holds no tokens", param="tokens")
-        if call.walk == "prefill" and len(ids) > config.max_positions:
+        if len(ids) > config.max_positions:
             raise Rejected(
                 f"the prompt holds {len(ids)} tokens, the model takes {config.max_positions}",
                 code="context_length_exceeded",
@@ -61,7 +62,7 @@ class LMSubmodule:
         return ids
 
     def collate(self, calls: Sequence[Call]) -> Packed:
-        ids = [self.keys(call)[call.reused if call.walk == "prefill" else 0 :] for call in calls]
+        ids = [self.keys(call)[call.reused if _prompts(call) else 0 :] for call in calls]
         rows = tuple(Row(call=i, tokens=len(part)) for i, part in enumerate(ids))
         tensors = {"ids": torch.from_numpy(np.concatenate(ids))}  # [tokens] int64
         if any(row.tokens > 1 for row in rows):
@@ -75,21 +76,38 @@ class LMSubmodule:
         hidden = network.forward(tensors["ids"], step.attention.positions, step.attention, tensors.get("last"))
         tokens = step.sample(network.logits(hidden)).tolist()
         drawn = zip(step.calls, tokens, packed.rows, strict=True)
-        finals = [self._final(call, token, row) for call, token, row in drawn]
-        spoken = [self._spoken(token, final) for token, final in zip(tokens, finals, strict=True)]
-        return {"token": tokens, "text_tokens": spoken, "final": finals}
+        states, usages = zip(*(self._account(call, token, row) for call, token, row in drawn), strict=True)
+        spoken = [self._spoken(token, usage is not None) for token, usage in zip(tokens, usages, strict=True)]
+        return {"token": tokens, "text_tokens": spoken, "usage": usages, STATE: states}
 
     def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - the step saw the call
-        return outputs["final"] is True
+        return outputs["usage"] is not None
 
-    def _final(self, call: Call, token: int, row: Row) -> bool:
-        drawn = 1 if call.walk == "prefill" else call.iteration + 2
-        full = call.length + row.tokens >= self.network.config.max_positions
-        return token in self._eos or drawn >= _max_tokens(call) or full
+    def _account(self, call: Call, token: int, row: Row) -> tuple[Value, Value]:
+        """The state after a token, and the usage if it is the last."""
+        length = call.length + row.tokens
+        fresh: Mapping[str, Value] = {"prompt": length, "reused": call.reused, "drawn": 0}
+        so_far = fresh if _prompts(call) else record(call.state)
+        drawn = integer(so_far["drawn"]) + 1
+        state = {**so_far, "drawn": drawn}
+        ended = token in self._eos
+        if not ended and drawn < _max_tokens(call) and length < self.network.config.max_positions:
+            return state, None
+        usage: Value = {
+            "prompt": so_far["prompt"],
+            "reused": so_far["reused"],
+            "generated": drawn,
+            "reason": "stop" if ended else "length",
+        }
+        return state, usage
 
     def _spoken(self, token: int, final: bool) -> Many | None:
         items = () if token in self._eos else (token,)
         return Many(items, cut=final) if items or final else None
+
+
+def _prompts(call: Call) -> bool:
+    return "tokens" in call.inputs
 
 
 def _max_tokens(call: Call) -> int:

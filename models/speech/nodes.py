@@ -89,7 +89,8 @@ class ClauseSubmodule:
     def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002
         done = [self._advance(call) for call in step.calls]
         clauses, texts, states = zip(*done, strict=True)
-        return {"clause": clauses, "text": texts, STATE: states}
+        outputs = {"clause": clauses, STATE: states}
+        return outputs if self.detokenise is None else {**outputs, "text": texts}
 
     def verdict(self, call: Call, outputs: object) -> bool:  # noqa: ARG002 - the stream's end ends it
         return False

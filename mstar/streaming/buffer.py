@@ -199,7 +199,8 @@ class StreamBuffer:
         self._in_segment += 1
         at_cut = bool(self._cuts) and self._cuts[0] == self._read
         exhausted = self._count == self._read
-        ends = exhausted and not self._closed and (at_cut or n_new < wanted or not self._rule.context)
+        says_cut = at_cut and not n_new  # a chunk for the cut's sake alone is not the last: its node has to run
+        ends = exhausted and not self._closed and not says_cut and (at_cut or n_new < wanted or not self._rule.context)
         self._finished = ends and not self._rule.continues
         segment = self._segment
         self._advance(at_cut, ends)

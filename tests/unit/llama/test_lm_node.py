@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models.llama.nodes import LMSubmodule, language_model
 from mstar.errors import Rejected, WeightsError
-from mstar.submodule import Call, KVSubmodule, Many, Output, Step
+from mstar.submodule import STATE, Call, KVSubmodule, Many, Output, Step
 from mstar.tensors import Value
 from tests.parity.dense_attention import DenseCache
 
@@ -29,8 +29,9 @@ def prefill(tokens: Sequence[int], *, reused: int = 0, **settings: Value) -> Cal
     return Call("r", "prefill", {"tokens": np.asarray(tokens)}, settings=settings, reused=reused, length=reused)
 
 
-def decode(token: Value, *, iteration: int = 0, length: int = 5, **settings: Value) -> Call:
-    return Call("r", "decode", {"token": token}, settings=settings, iteration=iteration, length=length)
+def decode(token: Value, *, drawn: int = 1, length: int = 5, **settings: Value) -> Call:
+    state: Value = {"prompt": length - drawn + 1, "reused": 3, "drawn": drawn}
+    return Call("r", "decode", {"token": token}, settings=settings, state=state, length=length)
 
 
 def run(node: LMSubmodule, call: Call, drawn: int) -> dict[str, Output]:
@@ -44,6 +45,11 @@ def run(node: LMSubmodule, call: Call, drawn: int) -> dict[str, Output]:
 
     outputs = node.forward(packed, Step([call], attention, sample))
     return {name: values[0] for name, values in outputs.items()}
+
+
+def seen(outputs: Mapping[str, Output]) -> dict[str, Output]:
+    """The outputs without the state."""
+    return {name: value for name, value in outputs.items() if name != STATE}
 
 
 def test_it_is_a_kv_submodule_of_the_networks_shape(node: LMSubmodule) -> None:
@@ -69,32 +75,41 @@ def test_a_pass_appends_the_token_before(node: LMSubmodule, token: Value) -> Non
 def test_an_ordinary_token_goes_on_and_is_text(node: LMSubmodule) -> None:
     for call in (prefill([5, 6]), decode(5)):
         outputs = run(node, call, 7)
-        assert outputs == {"token": 7, "text_tokens": Many((7,)), "final": False}
+        assert seen(outputs) == {"token": 7, "text_tokens": Many((7,)), "usage": None}
         assert node.verdict(call, outputs) is False
 
 
 def test_the_end_of_the_turn_stops_and_is_not_text(node: LMSubmodule) -> None:
     for call in (prefill([5, 6]), decode(5)):
         outputs = run(node, call, EOS)
-        assert outputs == {"token": EOS, "text_tokens": Many((), cut=True), "final": True}
+        drawn = 1 if call.state is None else 2
+        usage = {"prompt": 2 if call.state is None else 5, "reused": call.reused, "generated": drawn, "reason": "stop"}
+        if call.state is not None:
+            usage["reused"] = 3
+        assert seen(outputs) == {"token": EOS, "text_tokens": Many((), cut=True), "usage": usage}
         assert node.verdict(call, outputs) is True
 
 
 @pytest.mark.parametrize(
-    "call", [prefill([5, 6], max_tokens=1), decode(5, max_tokens=2), decode(5, iteration=3, max_tokens=5)]
+    "call", [prefill([5, 6], max_tokens=1), decode(5, max_tokens=2), decode(5, drawn=4, max_tokens=5)]
 )
 def test_the_last_allowed_token_is_text_and_stops(node: LMSubmodule, call: Call) -> None:
-    assert run(node, call, 7) == {"token": 7, "text_tokens": Many((7,), cut=True), "final": True}
+    outputs = run(node, call, 7)
+    assert (outputs["token"], outputs["text_tokens"]) == (7, Many((7,), cut=True))
+    usage = outputs["usage"]
+    assert isinstance(usage, Mapping)
+    assert (usage["generated"], usage["reason"]) == (call.settings["max_tokens"], "length")
 
 
 def test_one_token_before_the_limit_goes_on(node: LMSubmodule) -> None:
-    assert run(node, decode(5, iteration=2, max_tokens=5), 7)["final"] is False
+    assert run(node, decode(5, drawn=3, max_tokens=5), 7)["usage"] is None
 
 
 def test_the_models_last_position_stops(node: LMSubmodule) -> None:
     most = node.network.config.max_positions
-    assert node._final(decode(5, length=most - 1), 7, node.collate([decode(5)]).rows[0])
-    assert not node._final(decode(5, length=most - 2), 7, node.collate([decode(5)]).rows[0])
+    [row] = node.collate([decode(5)]).rows
+    assert node._account(decode(5, length=most - 1), 7, row)[1] is not None
+    assert node._account(decode(5, length=most - 2), 7, row)[1] is None
 
 
 @pytest.mark.parametrize(

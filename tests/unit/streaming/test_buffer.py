@@ -179,6 +179,15 @@ def test_a_stream_that_ends_at_a_cut_has_one_final_chunk() -> None:
         assert [(len(c.new), c.segment, c.segment_final, c.final) for c in chunks] == flags[order]
 
 
+def test_a_cut_that_comes_with_the_end_is_said_before_it() -> None:
+    """Else a node that finishes something at a cut would not run: a final chunk with nothing new ends the stream."""
+    buffer = filled(FixedChunkPolicy(1), 2)
+    drain(buffer)
+    buffer.cut(2)
+    buffer.end(2)
+    assert [(c.new, c.segment_final, c.final) for c in drain(buffer)] == [((), True, False), ((), True, True)]
+
+
 def test_cuts_may_come_before_their_items_and_out_of_order() -> None:
     buffer = StreamBuffer(FixedChunkPolicy(10), 100)
     buffer.cut(4)

@@ -1,0 +1,214 @@
+"""The voice family's Walk Graph (torch-free).
+
+    listen      mic ~> vad → speech                                              one firing a microphone item
+    judge       turn(audio) → complete
+    transcribe  cut(audio) ~piece~> loop over pieces: encoder → ASR_begin → loop ASR ↺ token → transcript
+    answer      [transcribe ~transcript~>] prompt → LM; loop LM ↺ token, ~text_tokens~> text
+                text ~written~> clauses ~clause~> loop: phonemes → acoustic ~frames~> decoder → audio
+
+The stages of an answer run at the same time, joined by streams: the decoder sounds the first clause while the language
+model is still writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from models.card import Card, Conversation
+from mstar.graph.declare import (
+    Component,
+    DynamicLoop,
+    Emit,
+    Graph,
+    GraphEdge,
+    GraphNode,
+    Keep,
+    LiveInput,
+    Partition,
+    Sequential,
+    StreamingGraphEdge,
+    Task,
+    Walk,
+)
+from mstar.streaming.policies import RampChunkPolicy
+from mstar.tensors import Value
+
+CONVERSATION = Conversation(speech_rate=22_050, context=2048)
+SPEECH_WINDOW = 2 * CONVERSATION.speech_rate
+"""Samples of an answer that may be on their way to a listener who has not asked for more."""
+FIRST_FRAMES = 16
+"""Frames of the decoder's first chunk: it holds 10 back, so this is about the least that sounds."""
+LONGEST_ANSWER = 4096
+ASR_TOKENS = 448
+
+
+def _hearing() -> tuple[Partition, ...]:
+    asr_loop = DynamicLoop(
+        "spelling",
+        GraphNode("ASR", ("token",), (GraphEdge("token", "ASR"),)),
+        max_iters=ASR_TOKENS,
+        accumulated=(GraphEdge("token", "transcript", "tokens"),),
+    )
+    piece = Sequential(
+        (
+            GraphNode(
+                "encoder",
+                ("audio",),
+                (
+                    GraphEdge("states", "ASR_begin"),
+                    GraphEdge("seconds", "ASR_begin"),
+                    GraphEdge("seconds", "transcript"),
+                ),
+            ),
+            GraphNode(
+                "ASR_begin",
+                ("states", "seconds"),
+                (GraphEdge("token", "ASR"), GraphEdge("token", "transcript", "first")),
+                prompt=True,
+                component="ASR",
+            ),
+            asr_loop,
+            GraphNode("transcript", ("first", "tokens", "seconds"), (GraphEdge("transcript", ""),)),
+        )
+    )
+    transcript = (Emit("transcript", "text"), StreamingGraphEdge("transcript", "lm", "prompt"))
+    return (
+        Partition("ear", (Walk("listen", GraphNode("vad", ("audio",), (Emit("speech", "signal"),))),)),
+        Partition("turns", (Walk("judge", GraphNode("turn", ("audio",), (Emit("complete", "signal"),))),)),
+        Partition(
+            "pieces",
+            (
+                Walk(
+                    "cut", GraphNode("cut", ("audio",), (StreamingGraphEdge("piece", "asr", "encoder", input="audio"),))
+                ),
+            ),
+        ),
+        Partition("asr", (Walk("transcribe", DynamicLoop("pieces", piece, None, outputs=transcript)),)),
+    )
+
+
+def _talking() -> tuple[Partition, ...]:
+    tokens = StreamingGraphEdge("text_tokens", "text", "text", bound=64)
+    usage = Emit("usage", "signal")
+    begin = GraphNode("LM", ("tokens",), (Keep("token"), tokens, usage), prompt=True)
+    decode = DynamicLoop(
+        "answer", GraphNode("LM", ("token",), (GraphEdge("token", "LM"), tokens, usage)), max_iters=LONGEST_ANSWER
+    )
+
+    def prompted(*inputs: str) -> Sequential:
+        return Sequential((GraphNode("prompt", inputs, (GraphEdge("tokens", "LM"),)), begin))
+
+    return (
+        Partition(
+            "lm",
+            (
+                Walk("prefill", prompted("history", "tools"), then="decode"),
+                Walk("prefill_heard", prompted("history", "tools", "transcript"), then="decode"),
+                Walk("decode", decode),
+            ),
+        ),
+        Partition(
+            "text",
+            (
+                Walk(
+                    "read",
+                    GraphNode(
+                        "text",
+                        ("text_tokens",),
+                        (
+                            Emit("text", "text"),
+                            Emit("call", "text"),
+                            StreamingGraphEdge("written", "clauses", "clauses", input="text"),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def _speaking() -> tuple[Partition, ...]:
+    frames = StreamingGraphEdge(
+        "frames", "vocoder", "decoder", RampChunkPolicy(first=FIRST_FRAMES, growth=2, k=64), items="rows", bound=1024
+    )
+    clause = StreamingGraphEdge("clause", "synthesis", "phonemes", bound=4)
+    return (
+        Partition("clauses", (Walk("clauses", GraphNode("clauses", ("text",), (clause,))),)),
+        Partition(
+            "synthesis",
+            (
+                Walk(
+                    "speak",
+                    DynamicLoop(
+                        "clauses",
+                        Sequential(
+                            (
+                                GraphNode("phonemes", ("clause",), (GraphEdge("phonemes", "acoustic"),)),
+                                GraphNode("acoustic", ("phonemes",), (Emit("alignment", "signal"), frames)),
+                            )
+                        ),
+                        None,
+                    ),
+                ),
+            ),
+        ),
+        Partition(
+            "vocoder",
+            (Walk("sound", GraphNode("decoder", ("frames",), (Emit("audio", "audio", window=SPEECH_WINDOW),))),),
+        ),
+    )
+
+
+class Voice:
+    """Settings: `llm` (checkpoint of the language model), `asr`, `voice`, `ear` (folders); absent ones are the pulled."""
+
+    card = Card("voice", CONVERSATION)
+
+    def graph(self, _: Mapping[str, Value]) -> Graph:
+        """The Walk Graph."""
+        hearing, talking, speaking = (f"models.voice.nodes.{part}" for part in ("hearing", "talking", "speaking"))
+        asked = {"lm": "prefill", "text": "read"}
+        heard = {"pieces": "cut", "asr": "transcribe"}
+        asked_aloud = {**asked, **heard, "lm": "prefill_heard"}
+        spoken = {"clauses": "clauses", "synthesis": "speak", "vocoder": "sound"}
+        plain, with_audio = ("history", "tools"), ("history", "tools", "audio")
+        return Graph(
+            name="voice",
+            components=(
+                Component("vad", f"{hearing}:vad", state="session"),
+                Component("turn", f"{hearing}:turn"),
+                Component("cut", f"{hearing}:cut"),
+                Component("encoder", f"{hearing}:encoder"),
+                Component("ASR", f"{hearing}:asr", engine="kv"),
+                Component("transcript", f"{hearing}:transcript"),
+                Component("prompt", f"{talking}:prompt"),
+                Component("LM", f"{talking}:lm", engine="kv"),
+                Component("text", f"{talking}:text"),
+                Component("clauses", f"{speaking}:clauses"),
+                Component("phonemes", f"{speaking}:phonemes"),
+                Component("acoustic", f"{speaking}:acoustic"),
+                Component("decoder", f"{speaking}:decoder"),
+            ),
+            partitions=(*_hearing(), *_talking(), *_speaking()),
+            live=(
+                LiveInput(
+                    "mic",
+                    edges=(StreamingGraphEdge("mic", "ear", "vad", bound=256, input="audio"),),
+                    slices=("turn", "cut"),
+                    full="wait",
+                    history=CONVERSATION.mic_history,
+                ),
+            ),
+            tasks=(
+                Task("listen", {"ear": "listen"}, standing=True),
+                Task("judge", {"turns": "judge"}, ("audio",)),
+                Task("transcribe", heard, ("audio",)),
+                Task("answer_speech", {**asked, **spoken}, plain),
+                Task("answer_text", asked, plain),
+                Task("answer_audio_speech", {**asked_aloud, **spoken}, with_audio),
+                Task("answer_audio_text", asked_aloud, with_audio),
+            ),
+        )
+
+
+FAMILY = Voice()

@@ -1,0 +1,148 @@
+"""Prompt and text around the language model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from models.blocks.values import integer, items, record
+from models.blocks.values import text as as_text
+from models.llama.nodes import LMSubmodule, language_model
+from models.llama.prompt import ChatTemplate, read_chat_template
+from models.llama.tokenizer import Tokenizer
+from models.voice.model import CONVERSATION
+from models.voice.nodes.checkpoints import folder, language_checkpoint, tokenizer
+from mstar.errors import Rejected
+from mstar.submodule import STATE, Call, Many, Output, Outputs, Packed, Step
+from mstar.tensors import Value
+
+CALL_OPENS, CALL_ENDS = "<tool_call>", "</tool_call>"
+
+
+class PromptSubmodule:
+    """Inputs `history` (messages), `tools`, and `transcript` where the last user message was spoken → `tokens` [n].
+
+    Raises Rejected (`context_length_exceeded`) beyond `context` tokens.
+    """
+
+    max_batch = 16
+
+    def __init__(self, template: ChatTemplate, context: int) -> None:
+        self.template = template
+        self.context = context
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        return Packed({})
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        return {"tokens": [self._tokens(call) for call in step.calls]}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
+        return False
+
+    def _tokens(self, call: Call) -> np.ndarray:
+        messages = [record(message) for message in items(call.inputs["history"])]
+        if "transcript" in call.inputs:
+            messages.append({"role": "user", "content": record(call.inputs["transcript"])["text"]})
+        tools = items(call.inputs["tools"])
+        ids = self.template.ids(messages, tools=[{"type": "function", "function": tool} for tool in tools] or None)
+        if len(ids) > self.context:
+            raise Rejected(
+                f"the conversation is {len(ids)} tokens long, {self.context} are the most",
+                code="context_length_exceeded",
+                param="history",
+            )
+        return np.array(ids, dtype=np.int64)
+
+
+class TextSubmodule:
+    """Streaming input `text_tokens` (ids); the end of the segment ends the text.
+
+    Outputs: `text`, {"text": new text, "at": its first character}; `written`, the same text as stream items, cut at the
+    end; `call`, {"name", "arguments": JSON text} where the model calls a function, which is neither shown nor spoken.
+    State: bytes of an unfinished character, characters so far, and text that may yet turn out to be a call.
+    """
+
+    max_batch = 64
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        return Packed({})
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        done = [self._read(call) for call in step.calls]
+        names = ("text", "written", "call", STATE)
+        return {name: [each.get(name) for each in done] for name in names}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
+        return False
+
+    def _read(self, call: Call) -> Mapping[str, Output]:
+        state: Mapping[str, Value] = {"bytes": b"", "at": 0, "held": ""} if call.state is None else record(call.state)
+        span = call.spans["text_tokens"]
+        last = span.segment_final or span.final
+        pending = state["bytes"]
+        if not isinstance(pending, bytes):
+            raise TypeError("state: bytes of an unfinished character are no bytes")
+        fresh = ""
+        for token in items(call.inputs["text_tokens"]):
+            piece, pending = self.tokenizer.push(pending, integer(token))
+            fresh += piece
+        if last:
+            fresh += self.tokenizer.flush(pending)
+        at = integer(state["at"])
+        shown, called, held = _sort_out(as_text(state["held"]) + fresh, at, last=last)
+        out: dict[str, Output] = {STATE: {"bytes": pending, "at": at + len(shown), "held": held}, "call": called}
+        if shown:
+            out["text"] = {"text": shown, "at": at}
+        if shown or last:
+            out["written"] = Many((shown,) if shown else (), cut=last)
+        return out
+
+
+def _sort_out(said: str, at: int, *, last: bool) -> tuple[str, Value, str]:
+    """New text → what is shown, a call, and what must wait to be known. A call is the whole of an answer's rest."""
+    opens = said.find("<")
+    if opens < 0:
+        return said, None, ""
+    may_call = CALL_OPENS.startswith(said[opens : opens + len(CALL_OPENS)])
+    if not may_call:
+        shown, called, held = _sort_out(said[opens + 1 :], at, last=last)
+        return said[: opens + 1] + shown, called, held
+    if not last and CALL_ENDS not in said:
+        return said[:opens], None, said[opens:]
+    body = said[opens:].removeprefix(CALL_OPENS).partition(CALL_ENDS)[0]
+    called = _call(body)
+    return (said, None, "") if called is None else (said[:opens].rstrip(), called, "")
+
+
+def _call(body: str) -> Value:
+    """The call that a model wrote, None if it is none."""
+    try:
+        told: Any = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+        return None
+    return {"name": told["name"], "arguments": json.dumps(told.get("arguments", {}))}
+
+
+def lm(settings: Mapping[str, Value]) -> LMSubmodule:
+    """The language model."""
+    return language_model({**settings, "llm": str(folder(settings, "llm", "smollm2"))})
+
+
+def prompt(settings: Mapping[str, Value]) -> PromptSubmodule:
+    """A conversation → the token ids the checkpoint was trained to continue."""
+    path = folder(settings, "llm", "smollm2")
+    return PromptSubmodule(read_chat_template(language_checkpoint(path), tokenizer(path)), CONVERSATION.context)
+
+
+def text(settings: Mapping[str, Value]) -> TextSubmodule:
+    """Token ids → text."""
+    return TextSubmodule(tokenizer(folder(settings, "llm", "smollm2")))

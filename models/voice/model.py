@@ -160,7 +160,7 @@ def _speaking() -> tuple[Partition, ...]:
 
 
 class Voice:
-    """Settings: `llm` (checkpoint of the language model), `asr`, `voice`, `ear` (folders); absent ones are the pulled."""
+    """Settings: `llm` (checkpoint of the language model), `asr`, `voice`, `ear` (folders); absent ones are pulled."""
 
     card = Card("voice", CONVERSATION)
 

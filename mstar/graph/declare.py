@@ -88,7 +88,7 @@ Edge: TypeAlias = GraphEdge | Emit | Keep | StreamingGraphEdge
 class GraphNode:
     """A use of a component in a walk, with named inputs and outputs.
 
-    `name` is the component's, unless the walk uses one twice: then `component` names it and `name` tells the uses apart.
+    `name` is the component's, unless the walk uses one twice: then `component` names it, `name` tells the uses apart.
     Streaming inputs are listed in `inputs` like the others; which they are follows from the streams that end there.
     `prompt=True` (KV components): the node's keys describe the whole sequence, so that a cached prefix is reused.
     """

@@ -14,6 +14,7 @@ from server.metrics import CONTENT_TYPE
 LAG_SECONDS = 0.5
 ASK_SECONDS = 2.0
 """The runtime answers within this time, or is taken for stuck."""
+CONDUCTOR = "conductor"
 
 
 async def healthz(_: web.Request) -> web.Response:
@@ -26,6 +27,8 @@ async def readyz(request: web.Request) -> web.Response:
     server = request.app[SERVER]
     if server.admission.draining:
         return web.Response(status=503, text="draining")
+    if not server.ready:
+        return web.Response(status=503, text="loading")
     try:
         workers = await asyncio.wait_for(server.client.ask("workers"), ASK_SECONDS)
     except TimeoutError:
@@ -50,12 +53,19 @@ def _stuck(workers: Value, limit: float) -> list[str]:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Numbers of the server, and the runtime's counters."""
+    """Numbers of the server, and the counters of the runtime's processes."""
     server = request.app[SERVER]
     try:
-        server.metrics.counters(await asyncio.wait_for(server.client.ask("counters"), ASK_SECONDS))
+        async with asyncio.timeout(ASK_SECONDS):
+            workers = await server.client.ask("workers")
+            names = (
+                [str(worker["worker"]) for worker in workers if worker["ready"]] if isinstance(workers, list) else []
+            )
+            server.metrics.counters(CONDUCTOR, await server.client.ask("counters"))
+            for name in names:
+                server.metrics.counters(name, await server.client.ask("counters", of=name))
     except TimeoutError:
-        server.metrics.refused.labels("runtime_silent").inc()
+        server.metrics.silent.inc()
     return web.Response(body=server.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 

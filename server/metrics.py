@@ -41,6 +41,7 @@ class Metrics:
             buckets=_FAST,
             registry=into,
         )
+        self.silent = Counter("mstar_runtime_silent", "Times that the runtime did not answer.", registry=into)
         self.underruns = Counter(
             "mstar_underruns", "Times that an answer's sound was late for its listener.", registry=into
         )
@@ -50,7 +51,7 @@ class Metrics:
             buckets=(0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0),
             registry=into,
         )
-        self.runtime = Gauge("mstar_runtime", "Counters of the runtime.", ["name"], registry=into)
+        self.runtime = Gauge("mstar_runtime", "Counters of the runtime.", ["process", "name"], registry=into)
 
     def event(self, event: ServerEvent) -> None:
         """Count an event that is being sent."""
@@ -74,12 +75,13 @@ class Metrics:
         if "speech_end" in marks and "heard" in marks:
             self.first_audio.observe((marks["heard"].ms - marks["speech_end"].ms) / 1000)
 
-    def counters(self, value: Value) -> None:
-        """Counters as the runtime tells them: names → numbers."""
+    def counters(self, process: str, value: Value, prefix: str = "") -> None:
+        """Counters as a process of the runtime tells them: names → numbers, or maps of such."""
         if isinstance(value, Mapping):
-            for name, number in value.items():
-                if isinstance(number, (int, float)):
-                    self.runtime.labels(name).set(number)
+            for name, inner in value.items():
+                self.counters(process, inner, f"{prefix}{name}." if isinstance(inner, Mapping) else f"{prefix}{name}")
+        elif isinstance(value, (int, float)):
+            self.runtime.labels(process, prefix).set(value)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

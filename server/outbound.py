@@ -6,9 +6,9 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-HIGH = 256 * 1024
+HIGH = 64 * 1024
 """Bytes waiting above which a client counts as not reading …"""
-LOW = 32 * 1024
+LOW = 16 * 1024
 """… until no more than these wait."""
 MOST = 8 * 1024 * 1024
 """Bytes waiting above which the client is given up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ from server.session.options import Options
 HEARTBEAT_SECONDS = 20.0
 RETRY_SECONDS = 5
 GOODBYE_SECONDS = 2.0
+SEND_BYTES = 64 * 1024
 
 
 def admitted(server: Server) -> Seat:
@@ -89,12 +91,13 @@ async def realtime(request: web.Request) -> web.StreamResponse:
 async def _serve(
     request: web.Request, server: Server, runtime: Runtime, offer: Offer, asked: Asked
 ) -> web.StreamResponse:
-    socket = web.WebSocketResponse(
+    connection = web.WebSocketResponse(
         protocols=(PROTOCOL,), heartbeat=HEARTBEAT_SECONDS, max_msg_size=FRAME_BYTES, compress=False
     )
-    await socket.prepare(request)
+    await connection.prepare(request)
+    bound_sending(request)
     options = options_of(server, counted=False, transcribing=asked.transcribing)
-    session = RealtimeSocket(socket, runtime, offer, options, asked, server.metrics)
+    session = RealtimeSocket(connection, runtime, offer, options, asked, server.metrics)
     gauge = server.metrics.sessions.labels("websocket")
     gauge.inc()
     server.live.add(session)
@@ -103,7 +106,15 @@ async def _serve(
     finally:
         server.live.discard(session)
         gauge.dec()
-    return socket
+    return connection
+
+
+def bound_sending(request: web.Request) -> None:
+    """Keep what the kernel holds for a client that does not read to some seconds of sound."""
+    if request.transport is not None:
+        connection: socket.socket | None = request.transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
 
 
 async def drain(server: Server) -> None:

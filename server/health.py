@@ -55,15 +55,14 @@ def _stuck(workers: Value, limit: float) -> list[str]:
 async def metrics(request: web.Request) -> web.Response:
     """Numbers of the server, and the counters of the runtime's processes."""
     server = request.app[SERVER]
+    server.metrics.tasks.set(len(asyncio.all_tasks()))
     try:
         async with asyncio.timeout(ASK_SECONDS):
             workers = await server.client.ask("workers")
-            names = (
-                [str(worker["worker"]) for worker in workers if worker["ready"]] if isinstance(workers, list) else []
-            )
-            server.metrics.counters(CONDUCTOR, await server.client.ask("counters"))
-            for name in names:
-                server.metrics.counters(name, await server.client.ask("counters", of=name))
+            ready = [str(each["worker"]) for each in workers if each["ready"]] if isinstance(workers, list) else []
+            for name in (CONDUCTOR, *ready):
+                for what, gauge in (("counters", server.metrics.runtime), ("census", server.metrics.held)):
+                    server.metrics.told(gauge, name, await server.client.ask(what, of=name))
     except TimeoutError:
         server.metrics.silent.inc()
     return web.Response(body=server.metrics.text(), headers={"Content-Type": CONTENT_TYPE})

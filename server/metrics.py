@@ -41,6 +41,8 @@ class Metrics:
             buckets=_FAST,
             registry=into,
         )
+        self.held = Gauge("mstar_held", "What the runtime holds now.", ["process", "name"], registry=into)
+        self.tasks = Gauge("mstar_event_loop_tasks", "Tasks of the server's event loop.", registry=into)
         self.silent = Counter("mstar_runtime_silent", "Times that the runtime did not answer.", registry=into)
         self.underruns = Counter(
             "mstar_underruns", "Times that an answer's sound was late for its listener.", registry=into
@@ -75,13 +77,14 @@ class Metrics:
         if "speech_end" in marks and "heard" in marks:
             self.first_audio.observe((marks["heard"].ms - marks["speech_end"].ms) / 1000)
 
-    def counters(self, process: str, value: Value, prefix: str = "") -> None:
-        """Counters as a process of the runtime tells them: names → numbers, or maps of such."""
+    def told(self, gauge: Gauge, process: str, value: Value, prefix: str = "") -> None:
+        """Numbers that a process of the runtime tells: names → numbers, or maps of such."""
         if isinstance(value, Mapping):
             for name, inner in value.items():
-                self.counters(process, inner, f"{prefix}{name}." if isinstance(inner, Mapping) else f"{prefix}{name}")
+                inside = f"{prefix}{name}." if isinstance(inner, Mapping) else f"{prefix}{name}"
+                self.told(gauge, process, inner, inside)
         elif isinstance(value, (int, float)):
-            self.runtime.labels(process, prefix).set(value)
+            gauge.labels(process, prefix).set(value)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

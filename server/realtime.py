@@ -11,8 +11,8 @@ from aiohttp import WSMsgType, web
 
 from models.registry import Conversation as Offer
 from mstar.client import Session as Runtime
-from mstar.errors import Rejected
 from mstar.client import Traced
+from mstar.errors import Rejected
 from server.audio import Incoming, Outgoing
 from server.events.client import AnyClientEvent, InputAudioBufferAppend, InputAudioBufferCommit
 from server.events.decode import BadEvent, decode

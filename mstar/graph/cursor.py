@@ -61,18 +61,14 @@ class Taken:
     iteration: int
 
 
-class _Token:
-    """Stands in a cell where there is no value."""
-
-    def __init__(self, word: str) -> None:
-        self.word = word
+class _Nothing:
+    """Stands in a cell where no value comes this pass."""
 
     def __repr__(self) -> str:
-        return self.word
+        return "nothing"
 
 
-_OPEN: Any = _Token("open")  # has not come yet this pass
-_NOTHING: Any = _Token("nothing")  # does not come this pass
+_NOTHING: Any = _Nothing()
 
 
 class Cursor:
@@ -133,7 +129,7 @@ class Cursor:
 
     def _begin_walk(self) -> None:
         plan, loops = self.plan, len(self.plan.loops)
-        self._cells: list[Any] = [_OPEN] * plan.cells
+        self._cells: list[Any] = [_NOTHING] * plan.cells
         self._backs: list[Any] = [_NOTHING] * plan.backs
         self._registers: list[Any] = [_NOTHING] * plan.registers
         self._missing = [0] * len(plan.nodes)
@@ -274,13 +270,17 @@ class Cursor:
 
     def _look(self, node: NodePlan) -> None:
         """Only chunks can be missing: see whether they are, or whether they end the stream."""
-        lacking = tuple(port for port, queue in node.streams if not self._queues[queue])
+        lacking = tuple([port for port, queue in node.streams if not self._queues[queue]])
         if lacking:
             self._wanting[node.id] = lacking
             return
         self._wanting.pop(node.id, None)
-        chunks = [self._queues[queue][0] for _, queue in node.streams]
-        if any(chunk.final for chunk in chunks) and not any(chunk.n_new for chunk in chunks):
+        final = new = False
+        for _, queue in node.streams:
+            chunk = self._queues[queue][0]
+            final |= chunk.final
+            new |= chunk.n_new > 0
+        if final and not new:
             self._consume(node)
             self._skip(node)
         else:
@@ -316,7 +316,7 @@ class Cursor:
     # ---------------------------------------------------------------------------------------------------------- loops
 
     def _begin(self, loop: LoopPlan) -> None:
-        """A new pass: fill the cells that are known, open the others, and let go who misses nothing."""
+        """A new pass: fill the cells that are known, and let go who misses nothing."""
         cells, backs = self._cells, self._backs
         for back, targets in loop.fed_back:
             for cell in targets:
@@ -325,8 +325,6 @@ class Cursor:
         for source, targets in loop.again:
             for cell in targets:
                 cells[cell] = cells[source]
-        for cell in loop.anew:
-            cells[cell] = _OPEN
         self._left[loop.id] = loop.members
         self._fired[loop.id] = False
         for inner in loop.inner:

@@ -3,7 +3,7 @@
 A port's value lives in *cells*. The first cell holds what comes from outside the loops that feed the port back; each of
 those loops, from outside in, adds a cell with the value as seen inside it. The node reads the last one. So a new pass
 of a loop only writes cells: loop-backs into the loop's own cell, the outer value again into the cells of loops inside
-it, and nothing at all into the cells of held externals.
+it; nothing into those of held externals, nor of ports that are produced anew, whose nodes wait for them by count.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ class LoopPlan:
     inner: tuple[int, ...]  # loops in its body, their inner loops included
     fed_back: tuple[tuple[int, tuple[int, ...]], ...]  # loop-back, cells it fills
     again: tuple[tuple[int, tuple[int, ...]], ...]  # cell outside, cells inside inner loops that start with it again
-    anew: tuple[int, ...]  # cells that are empty until they are produced
     last: tuple[Gives, ...]
     every: tuple[Gives, ...]
 
@@ -238,7 +237,6 @@ class _Compiler:
         body = inner | {loop}
         fed_back: list[tuple[int, tuple[int, ...]]] = []
         again: list[tuple[int, tuple[int, ...]]] = []
-        anew: list[int] = []
         waits = {node: 0 for node, spot in enumerate(plan.node_spots) if spot.loop in body}
         for (node, port), cells in self.cells.items():
             if node not in waits:
@@ -250,7 +248,6 @@ class _Compiler:
             if back is not None:
                 fed_back.append((self.backs[back], cells[outside:]))
             elif first.home in body:
-                anew += cells
                 waits[node] += 1
             elif cells[outside + 1 :]:
                 again.append((cells[outside], cells[outside + 1 :]))
@@ -267,7 +264,6 @@ class _Compiler:
             inner=tuple(sorted(inner)),
             fed_back=tuple(fed_back),
             again=tuple(again),
-            anew=tuple(anew),
             last=tuple(give for gift, give in gives if not gift.all),
             every=tuple(give for gift, give in gives if gift.all),
         )

@@ -68,7 +68,7 @@ class LocalSystem:
             worker.collect()
             moved = worker.schedule() or moved
             worker.collect()
-        return moved
+        return moved or any(self.bus.waiting(name) for name in (CONDUCTOR, *self.workers))
 
     def run(self, until: Callable[[], bool] | None = None, *, turns: int = 100_000) -> int:
         """Turn until nothing moves, or `until()`; returns the number of turns. Raises RuntimeError beyond `turns`."""

@@ -345,7 +345,7 @@ class Worker:
             total = dict(own)
             for each in engines:
                 for name, count in each.items():
-                    total[name] = total.get(name, 0) + count
+                    total[f"engine_{name}"] = total.get(f"engine_{name}", 0) + count
             self._endpoint.send(message.client, Answer(message.ask, self.name, total))
 
         match message.what:
@@ -380,7 +380,7 @@ class Worker:
         return {
             **self._counters,
             "emissions": self._outflow.emissions,
-            "worker_steps": self.steps,
+            "steps": self.steps,
             "stream_depth": sum(buffer.depth for buffer in buffers),
             "stream_dropped": sum(buffer.dropped for buffer in buffers),
         }

@@ -169,9 +169,9 @@ def test_interrupt_leaves_the_rest_uncomputed_and_nothing_behind(system: LocalSy
     assert [type(event).__name__ for event in events] == ["RequestEnded"]
     assert end_of(events).status == "cancelled"
     cached = system.census()
-    assert cached.pop("idle_sequences") == 1  # the session's cache
-    assert cached.pop("pages_held") > baseline.pop("pages_held")
-    assert {**cached, "idle_sequences": 0, "pages_free": baseline["pages_free"]} == baseline
+    assert cached.pop("engine_idle_sequences") == 1  # the session's cache
+    assert cached.pop("engine_pages_held") > baseline.pop("engine_pages_held")
+    assert {**cached, "engine_idle_sequences": 0, "engine_pages_free": baseline["engine_pages_free"]} == baseline
 
 
 def test_the_next_turn_reuses_the_common_prefix(system: LocalSystem) -> None:

@@ -38,7 +38,7 @@ def recogniser(path: Path) -> whisper.Checkpoint:
 def recogniser_network(path: Path) -> Whisper:
     """Its network."""
     checkpoint = recogniser(path)
-    return Whisper(checkpoint.config, checkpoint.tensors)
+    return Whisper(checkpoint.config, checkpoint.tensors, kernel="int8")
 
 
 @cache

@@ -1,0 +1,182 @@
+"""The voice family in one process: real weights through the whole runtime, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from media.resample import resample
+from models.voice.model import CONVERSATION, FAMILY
+from mstar.client import Emission, Request, RequestEnded, Session, Slice
+from mstar.local import LocalSystem
+from tests.system.toy import end_of, items, sound_of, text_of, values
+
+FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
+COLORS = [{"role": "user", "content": "List three colors."}]
+
+Events = list[Emission | RequestEnded]
+
+
+@pytest.fixture(scope="module")
+def system(smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path) -> LocalSystem:
+    settings = {"llm": str(smollm2), "asr": str(whisper_tiny_en), "voice": str(piper_joe), "ear": str(ear)}
+    return LocalSystem({"voice": FAMILY.graph({})}, settings={"voice": settings})
+
+
+@pytest.fixture
+def session(system: LocalSystem) -> Iterator[Session]:
+    """A session of its own; afterwards nothing of it is left."""
+    baseline = system.census()
+    opened = system.open("voice", trace=True)
+    yield opened
+    system.close(opened)
+    assert system.census() == baseline
+
+
+def ask(session: Session, history: list[dict[str, str]], **settings: object) -> Request:
+    request = session.start("answer_speech", {"history": history, "tools": []}, settings)
+    request.credit("audio", 10**9)
+    return request
+
+
+def spoken(system: LocalSystem, session: Session, words: str) -> np.ndarray:
+    """The voice itself saying something: microphone items [n, 512]."""
+    history = [{"role": "user", "content": words}]
+    request = session.start("answer_speech", {"history": history, "tools": []}, {"max_tokens": 24})
+    request.credit("audio", 10**9)
+    system.run()
+    return items(resample(sound_of(request.drain()), CONVERSATION.speech_rate, CONVERSATION.mic_rate))
+
+
+def test_an_answer_is_the_models_own_and_its_words_have_times(system: LocalSystem, session: Session) -> None:
+    request = ask(session, FRANCE)
+    system.run()
+    events = request.drain()
+    text, sound = text_of(events), sound_of(events)
+    assert text == "The capital of France is Paris."
+    assert end_of(events).status == "done"
+    usage = values(events, "usage")
+    assert [(each["prompt"], each["generated"], each["reason"]) for each in usage] == [(37, 8, "stop")]
+    rows = np.concatenate([value["words"] for value in values(events, "alignment")])
+    assert [text[first:last].strip(" .") for first, last, _, _ in rows] == text.strip(".").split()
+    trimmed = values(events, "audio")[0]["trimmed"]
+    assert rows[0, 2] == 0
+    assert (rows[1:, 2] == rows[:-1, 3]).all()
+    assert rows[-1, 3] == len(sound) + trimmed
+
+
+def test_the_first_sound_leaves_while_the_answer_is_written(system: LocalSystem, session: Session) -> None:
+    rows: list[tuple[Any, ...]] = []
+    session.on_trace = lambda traced: rows.extend(traced.records)
+    request = ask(session, COLORS, max_tokens=48)
+    system.run()
+    events = request.drain()
+    fired = [str(row[3]) for row in rows]
+    last_token = len(fired) - 1 - fired[::-1].index("LM")
+    assert fired.index("decoder") < last_token
+    assert next(row[8] for row in rows if row[3] == "decoder") <= 24
+    first_sound = next(place for place, event in enumerate(events) if getattr(event, "output", "") == "audio")
+    assert any(getattr(event, "output", "") == "text" for event in events[first_sound:])
+
+
+def test_what_is_said_is_heard(system: LocalSystem, session: Session) -> None:
+    question = spoken(system, session, "What is the capital of France?")
+    session.feed("mic", 0, question, rows=True)
+    listen = session.start("listen", positions={"mic": 0})
+    request = session.start(
+        "answer_audio_speech", {"history": [], "tools": [], "audio": Slice("mic", 0, len(question))}
+    )
+    request.credit("audio", 10**9)
+    system.run()
+    speech = values(listen.drain(), "speech")
+    assert len(speech) == len(question)
+    assert np.mean(np.array(speech) > 0.5) > 0.6
+    events = request.drain()
+    [transcript] = values(events, "transcript")
+    assert "capital" in transcript["text"].lower()
+    assert transcript["segments"][0]["end"] <= len(question) * 512 / 16_000 + 0.1
+    assert end_of(events).status == "done"
+    assert text_of(events)
+    listen.interrupt()
+
+
+def test_cancelling_after_the_first_chunk_leaves_the_rest_uncomputed(system: LocalSystem, session: Session) -> None:
+    request = ask(session, COLORS, max_tokens=200)
+    seen: Events = []
+
+    def sounded() -> bool:
+        seen.extend(request.drain())
+        return bool(values(seen, "audio"))
+
+    system.run(sounded)
+    request.interrupt()
+    [worker] = system.workers.values()
+    before = worker.steps
+    system.run()
+    assert worker.steps - before <= 2
+    assert len(values(seen, "usage")) == 0
+
+
+def test_four_sessions_at_once_answer_as_alone(system: LocalSystem, session: Session) -> None:
+    tasks = ("List three colors.", "Tell me a story.", "Explain how rain is made.", "Describe a forest in winter.")
+    questions = tuple([{"role": "user", "content": task}] for task in tasks)
+
+    def run(histories: tuple[list[dict[str, str]], ...]) -> tuple[list[tuple[str, np.ndarray]], float]:
+        batches: list[int] = []
+        opened = [system.open("voice", trace=True) for _ in histories]
+        for each in opened:
+            each.on_trace = lambda traced: batches.extend(int(row[5]) for row in traced.records if row[3] == "LM")
+        requests = [ask(s, history, max_tokens=32, seed=5) for s, history in zip(opened, histories, strict=True)]
+        system.run()
+        answers = [(text_of(events), sound_of(events)) for events in (request.drain() for request in requests)]
+        for each in opened:
+            system.close(each)
+        steps = sum(1 / size for size in batches)  # each step of a batch of n is recorded n times
+        return answers, len(batches) / steps
+
+    together, mean = run(questions)
+    assert mean >= 3
+    for question, (text, sound) in zip(questions, together, strict=True):
+        [(alone_text, alone_sound)], _ = run((question,))
+        assert text == alone_text
+        assert np.array_equal(sound, alone_sound)
+
+
+def test_a_turn_prefills_what_is_new_and_answers_as_without_reuse(system: LocalSystem, session: Session) -> None:
+    history = list(FRANCE)
+    for question in ("And of Italy?", "And of Spain?"):
+        request = ask(session, history, max_tokens=16)
+        system.run()
+        history = [
+            *history,
+            {"role": "assistant", "content": text_of(request.drain())},
+            {"role": "user", "content": question},
+        ]
+    [worker] = system.workers
+    before = system.ask("counters", of=worker)
+    warm = ask(session, history, max_tokens=16)
+    system.run()
+    warm_events = warm.drain()
+    after = system.ask("counters", of=worker)
+    [usage] = values(warm_events, "usage")
+    assert usage["reused"] > usage["prompt"] // 2
+    prefilled = after["engine_prefilled_tokens"] - before["engine_prefilled_tokens"]
+    assert prefilled == usage["prompt"] - usage["reused"]
+    fresh = system.open("voice")
+    cold = ask(fresh, history, max_tokens=16)
+    system.run()
+    cold_events = cold.drain()
+    system.close(fresh)
+    assert values(cold_events, "usage")[0]["reused"] == 0
+    assert text_of(cold_events) == text_of(warm_events)
+
+
+def test_a_prompt_beyond_the_context_is_refused_with_its_code(system: LocalSystem, session: Session) -> None:
+    request = ask(session, [{"role": "user", "content": "word " * 3000}])
+    system.run()
+    end = end_of(request.drain())
+    assert (end.status, end.code, end.node) == ("failed", "context_length_exceeded", "prompt")

@@ -107,6 +107,17 @@ def test_a_loop_whose_input_is_nothing_never_runs_and_gives_nothing() -> None:
     assert drive.done()
 
 
+def test_an_unbounded_loop_ends_when_what_its_listener_needs_never_comes() -> None:
+    """Also where the listener sits in an inner loop: no pass of either would ever fire anything."""
+    listener = GraphNode("b", ("y", "s"), (Emit("o", "signal"),))
+    inner = DynamicLoop("inner", listener, None)
+    for body in (listener, inner, Loop("twice", inner, 2)):
+        section = Sequential((GraphNode("a", ("x",), (GraphEdge("y", "b"),)), DynamicLoop("l", body, None)))
+        drive = Drive(plan_of(section, "b.s"), a=lambda x: {}).put(x=1).run()
+        assert drive.done()
+        assert drive.left == []
+
+
 def test_accumulated_holds_what_there_was() -> None:
     body = GraphNode("b", ("x",), (GraphEdge("x", "b"), Emit("odd", "signal")))
     section = Loop("l", body, 5, accumulated=(Keep("odd"),))

@@ -13,6 +13,7 @@ from server.limits import BODY_BYTES
 from server.pages import add_pages
 from server.security import Refusal
 from server.sessions import client_secrets, drain, realtime
+from server.webrtc.routes import add_calls
 
 
 async def models(request: web.Request) -> web.Response:
@@ -57,5 +58,6 @@ def application(server: Server) -> web.Application:
     app.router.add_get("/v1/graph/{family}", graph)
     app.router.add_get("/v1/realtime", realtime)
     app.router.add_post("/v1/realtime/client_secrets", client_secrets)
+    add_calls(app)
     add_pages(app, server.settings.web)
     return app

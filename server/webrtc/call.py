@@ -1,0 +1,268 @@
+"""One WebRTC call: a peer, a session core, and what passes between them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from aiortc import MediaStreamTrack, RTCDataChannel
+from aiortc.mediastreams import MediaStreamError
+from av import AudioFrame
+
+from media.frames import Pcm16
+from models.registry import Conversation as Offer
+from mstar.client import Session as Runtime
+from mstar.client import Traced
+from mstar.errors import Rejected
+from server.events.client import InputAudioBufferAppend
+from server.events.decode import BadEvent, decode
+from server.events.server import Error, ServerEvent, Trace, TurnMarks, encode
+from server.limits import ErrorBudget
+from server.metrics import Metrics
+from server.outbound import Close, Frame, Outbound
+from server.pump import Pump
+from server.realtime import Asked, new_id
+from server.session.commands import Command, PlayAudio
+from server.session.core import SessionCore
+from server.session.options import Options
+from server.webrtc.addresses import Offered
+from server.webrtc.hearing import Hearing
+from server.webrtc.peer import Peer
+from server.webrtc.speaker import Heard, Speaker
+from server.webrtc.track import AnswerTrack
+
+CONNECT_SECONDS = 15.0
+"""Time between answer and connection; a peer that needs longer does not come."""
+SILENCE_SECONDS = 0.2
+"""Nothing heard for so long counts as silence."""
+CHANNEL_HIGH = 64 * 1024
+CHANNEL_LOW = 16 * 1024
+"""Bytes in the data channel above which the next event waits, until no more than the lower number are left."""
+INBOX = 256
+"""Client events that may wait to be taken."""
+
+
+class _Over(Exception):
+    """The call has ended; everything of it ends with it."""
+
+
+class Call:
+    """Transport of one session. `answer`, then `run` until it is over; `free` in any case."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        offer: Offer,
+        options: Options,
+        asked: Asked,
+        metrics: Metrics,
+        offers: Sequence[Offered],
+        ice_servers: Sequence[str],
+    ) -> None:
+        """Raises Rejected for session settings that can not be."""
+        self.id = new_id("rtc")
+        self._loop = asyncio.get_running_loop()
+        self._opened = self._loop.time()
+        self._asked = asked
+        self._metrics = metrics
+        self._runtime = runtime
+        self._core = SessionCore(offer, asked.model, options, new_id, self._opened, int(time.time()))
+        self._first: list[Command] = self._core.open(asked.session)
+        self._outbound = Outbound()
+        self._inbox: asyncio.Queue[str | bytes] = asyncio.Queue(INBOX)
+        self._mistakes = ErrorBudget()
+        self._hearing = Hearing(offer.mic_rate)
+        self._speaker = Speaker(offer.speech_rate)
+        self._heard: dict[str, int] = {}
+        self._news = asyncio.Event()
+        self._over = asyncio.Event()
+        self._channel: RTCDataChannel | None = None
+        self._channel_open = asyncio.Event()
+        self._channel_low = asyncio.Event()
+        self.peer = Peer(AnswerTrack(self._speaker, self._note), offers, ice_servers, self._talk, self._gone)
+
+    # ------------------------------------------------------------------------------------------- Transport
+
+    def send(self, event: ServerEvent) -> None:
+        if not self.peer.talks or (isinstance(event, TurnMarks) and not self._asked.extended):
+            return
+        self._outbound.push(Frame(encode(event)))
+        if isinstance(event, Error) and not self._mistakes.spend(self._loop.time()):
+            self.end(1008, "too many errors")
+
+    def play(self, sound: PlayAudio) -> None:
+        self._speaker.play(sound.response_id, sound.pcm, last=sound.last)
+
+    def clear(self, response_id: str) -> None:
+        self._speaker.clear(response_id)
+        self._heard.pop(response_id, None)
+
+    def end(self, code: int, reason: str) -> None:
+        if self.peer.talks and self._channel_open.is_set():
+            self._outbound.push(Close(code, reason))
+        else:
+            self.hang_up()
+
+    # ------------------------------------------------------------------------------------------- life
+
+    async def answer(self, sdp: str) -> str:
+        """SDP offer → SDP answer. Raises Rejected."""
+        return await self.peer.answer(sdp)
+
+    async def run(self) -> None:
+        """Returns when the call is over, however it ended."""
+        if self._asked.extended:
+            self._runtime.on_trace = self._traced
+        try:
+            async with asyncio.TaskGroup() as group:
+                pump = Pump(self._core, self._runtime, self, group, self._loop.time, self._metrics)
+                group.create_task(self._ending())
+                group.create_task(self._connecting())
+                group.create_task(self._write())
+                group.create_task(self._read(pump))
+                group.create_task(self._report(pump))
+                group.create_task(self._watch(pump))
+                if self.peer.microphone is not None:
+                    group.create_task(self._hear(pump, self.peer.microphone))
+                pump.start(self._first)
+                try:
+                    await self._over.wait()
+                finally:
+                    pump.stop()
+        except* (_Over, ConnectionError):
+            pass
+
+    async def free(self) -> None:
+        """Close the peer; safe to call twice."""
+        self.hang_up()
+        await self.peer.close()
+
+    def hang_up(self) -> None:
+        """End the call now."""
+        self._over.set()
+
+    async def _ending(self) -> None:
+        await self._over.wait()
+        raise _Over
+
+    async def _connecting(self) -> None:
+        try:
+            await asyncio.wait_for(self.peer.connected.wait(), CONNECT_SECONDS)
+        except TimeoutError:
+            raise _Over from None
+
+    def _gone(self, _state: str) -> None:
+        self.hang_up()
+
+    # ------------------------------------------------------------------------------------------- events
+
+    def _talk(self, channel: RTCDataChannel) -> None:
+        """The peer's data channel has come; it is open already."""
+        self._channel = channel
+        channel.bufferedAmountLowThreshold = CHANNEL_LOW
+        channel.add_listener("bufferedamountlow", self._channel_low.set)
+        channel.add_listener("message", self._take)
+        channel.add_listener("close", self.hang_up)
+        self._channel_open.set()
+
+    def _take(self, message: str | bytes) -> None:
+        try:
+            self._inbox.put_nowait(message)
+        except asyncio.QueueFull:
+            self.end(1008, "too many events")
+
+    async def _read(self, pump: Pump) -> None:
+        while True:
+            message = await self._inbox.get()
+            try:
+                event = decode(message)
+            except BadEvent as bad:
+                pump.refuse(bad.rejected, bad.event_id)
+                continue
+            if isinstance(event, InputAudioBufferAppend):
+                text = "Sound comes over the audio track of this connection."
+                pump.refuse(Rejected(text, code="invalid_value", param="type"), event.event_id)
+                continue
+            pump.client(event)
+            await self._outbound.eased()
+
+    async def _write(self) -> None:
+        await self._channel_open.wait()
+        channel = self._channel
+        assert channel is not None
+        while True:
+            frame = await self._outbound.pop()
+            if channel.readyState != "open":
+                raise _Over
+            while channel.bufferedAmount > (0 if isinstance(frame, Close) else CHANNEL_HIGH):
+                if isinstance(frame, Close):
+                    channel.bufferedAmountLowThreshold = 0
+                self._channel_low.clear()
+                await self._channel_low.wait()
+            if isinstance(frame, Close):
+                raise _Over
+            channel.send(frame.body.decode())
+            self._outbound.written(frame)
+
+    async def _watch(self, pump: Pump) -> None:
+        """Tell the core when the client stops reading; give up one that has for too long."""
+        while True:
+            await self._outbound.turned()
+            if self._outbound.overflowing:
+                raise _Over
+            pump.congested(self._outbound.congested)
+
+    def _traced(self, traced: Traced) -> None:
+        rows = tuple((round((row[0] - self._opened) * 1000, 2), *row[1:]) for row in traced.records)
+        if self.peer.talks and not self._outbound.congested:
+            self._outbound.push(Frame(encode(Trace(event_id=new_id("event"), worker=traced.worker, records=rows))))
+
+    # ------------------------------------------------------------------------------------------- sound
+
+    def _note(self, heard: Sequence[Heard]) -> None:
+        """Called by the track; the core is told by a task whose failure is seen."""
+        for each in heard:
+            self._heard[each.response] = each.samples
+        self._news.set()
+
+    async def _report(self, pump: Pump) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            heard, self._heard = self._heard, {}
+            for response, samples in heard.items():
+                pump.played(response, samples)
+
+    async def _hear(self, pump: Pump, track: MediaStreamTrack) -> None:
+        """Every frame of the peer's track into the core; silence where nothing comes."""
+        await self.peer.connected.wait()
+        frame: asyncio.Future[object] | None = None
+        try:
+            while True:
+                frame = frame or asyncio.ensure_future(track.recv())
+                done, _ = await asyncio.wait({frame}, timeout=SILENCE_SECONDS)
+                if not done:
+                    sound = self._hearing.nothing(SILENCE_SECONDS)
+                else:
+                    given, frame = frame.result(), None
+                    assert isinstance(given, AudioFrame)
+                    sound = self._hearing.feed(*_unpacked(given))
+                if sound.size:
+                    pump.hear(sound)
+        except MediaStreamError:
+            return  # the track has ended: the connection's state says whether the call has
+        finally:
+            if frame is not None:
+                frame.cancel()
+
+
+def _unpacked(frame: AudioFrame) -> tuple[int, int, Pcm16]:
+    """(position in samples, rate, int16 [n]) of a decoded frame; channels are averaged."""
+    raw = np.frombuffer(bytes(frame.planes[0]), dtype=np.int16)[: frame.samples * len(frame.layout.channels)]
+    pcm = raw if len(frame.layout.channels) == 1 else raw.reshape(frame.samples, -1).mean(axis=1).astype(np.int16)
+    assert frame.pts is not None
+    assert frame.time_base is not None
+    base = frame.time_base
+    return frame.pts * base.numerator * frame.sample_rate // base.denominator, frame.sample_rate, pcm

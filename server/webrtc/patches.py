@@ -1,0 +1,124 @@
+"""What is done to aiortc and aioice under their private names; `check` says at start if one of them is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from aioice import Candidate, ice, turn
+from aioice.candidate import candidate_foundation, candidate_priority
+from aiortc import RTCIceTransport, RTCPeerConnection, RTCRtpReceiver
+
+from media.jitter import EncodedFrame, PassThroughAudioBuffer
+from server.webrtc.addresses import Offered
+
+_JITTER_BUFFER = "_RTCRtpReceiver__jitter_buffer"
+_CODECS = "_RTCRtpReceiver__codecs"
+_TIMESTAMPS = "_RTCRtpReceiver__timestamp_mapper"
+_DECODER = "_RTCRtpReceiver__decoder_queue"
+_ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
+_GATHER = "get_component_candidates"
+_INTERVAL, _FAILURES = "CONSENT_INTERVAL", "CONSENT_FAILURES"
+
+CONSENT_SECONDS = 1.5
+CONSENT_MISSES = 3
+"""A peer that answers none of so many consent checks (RFC 7675), 1.5 s ± 20 % apart, is gone: after 9 s at most."""
+BIND_TRIES = 64
+
+
+def check() -> None:
+    """Raises RuntimeError if the installed aiortc or aioice is built otherwise than is assumed here."""
+    peer = RTCPeerConnection()
+    receiver = peer.addTransceiver("audio").receiver
+    wanted: Sequence[tuple[Any, Sequence[str]]] = (
+        (receiver, (_JITTER_BUFFER, _CODECS, _TIMESTAMPS, _DECODER)),
+        (peer, (_ICE_TRANSPORTS,)),
+        (ice.Connection, (_GATHER,)),
+        (ice, (_INTERVAL, _FAILURES)),
+    )
+    for owner, names in wanted:
+        for name in names:
+            if not hasattr(owner, name):
+                raise RuntimeError(f"this version of aiortc or aioice has no {name}")
+    setattr(ice, _INTERVAL, CONSENT_SECONDS)
+    setattr(ice, _FAILURES, CONSENT_MISSES)
+
+
+def pass_through(receiver: RTCRtpReceiver) -> PassThroughAudioBuffer:
+    """Put a buffer without lasting latency in the place of the receiver's audio jitter buffer.
+
+    The stock one waits for a lost packet until its ring wraps, and stays 200 ms late from then on.
+    """
+
+    def extra(frame: EncodedFrame) -> None:
+        codec = getattr(receiver, _CODECS)[frame.payload_type]
+        frame.timestamp = getattr(receiver, _TIMESTAMPS).map(frame.timestamp)
+        getattr(receiver, _DECODER).put((codec, frame))
+
+    buffer = PassThroughAudioBuffer(extra)
+    setattr(receiver, _JITTER_BUFFER, buffer)
+    return buffer
+
+
+def offer_only(peer: RTCPeerConnection, offers: Sequence[Offered]) -> None:
+    """Have the peer's ICE agents listen on these addresses and no others; before candidates are gathered."""
+    transports: set[RTCIceTransport] = getattr(peer, _ICE_TRANSPORTS)
+    for transport in transports:
+        setattr(transport.iceGatherer._connection, _GATHER, _gatherer(transport.iceGatherer._connection, offers))  # noqa: SLF001
+
+
+def _gatherer(connection: ice.Connection, offers: Sequence[Offered]) -> Any:
+    stock = connection.get_component_candidates
+
+    async def gather(component: int, addresses: list[str], timeout: int = 5) -> list[Candidate]:  # noqa: ARG001, ASYNC109  as called by aioice
+        free = [offer.address for offer in offers if offer.ports is None]
+        candidates = await stock(component, free, timeout)
+        for offer in offers:
+            if offer.ports is not None:
+                candidates.append(await _bound(connection, component, offer, offer.ports))
+        publics = {offer.address: offer.public for offer in offers}
+        for candidate in candidates:
+            if candidate.type == "host":
+                candidate.host = publics.get(candidate.host, candidate.host)
+        return candidates
+
+    return gather
+
+
+async def _bound(connection: ice.Connection, component: int, offer: Offered, ports: tuple[int, int]) -> Candidate:
+    """A host candidate on a free port of the range. Raises OSError if none is found."""
+    loop = asyncio.get_running_loop()
+    low, high = ports
+    tries = random.sample(range(low, high + 1), min(BIND_TRIES, high - low + 1))
+    for port in tries:
+        try:
+            transport, protocol = await loop.create_datagram_endpoint(
+                lambda: ice.StunProtocol(connection), local_addr=(offer.address, port)
+            )
+        except OSError:
+            continue
+        sock: socket.socket = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, turn.UDP_SOCKET_BUFFER_SIZE)
+        protocol.local_candidate = Candidate(
+            foundation=candidate_foundation("host", "udp", offer.address),
+            component=component,
+            transport="udp",
+            priority=candidate_priority(component, "host"),
+            host=offer.address,
+            port=port,
+            type="host",
+        )
+        connection._protocols.append(protocol)  # noqa: SLF001
+        return protocol.local_candidate
+    raise OSError(f"no free UDP port in {low}-{high} on {offer.address}")
+
+
+def drop_sockets(peer: RTCPeerConnection) -> None:
+    """Close what a peer still listens on, without waiting for anything."""
+    transports: set[RTCIceTransport] = getattr(peer, _ICE_TRANSPORTS)
+    for transport in transports:
+        for protocol in transport.iceGatherer._connection._protocols:  # noqa: SLF001
+            protocol.transport.close()

@@ -1,0 +1,194 @@
+"""`/v1/realtime/calls`: offers in, answers out, and the calls that they opened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import msgspec
+from aiohttp import web
+
+from mstar.client import Session as Runtime
+from server.door import SERVER, Server, authorised
+from server.events.decode import described
+from server.events.session import SessionPatch
+from server.limits import Seat
+from server.realtime import Asked
+from server.security import Refusal
+from server.sessions import admitted, asked_of, opened, options_of
+from server.webrtc import patches
+from server.webrtc.addresses import Offered, offered
+from server.webrtc.call import Call
+
+SDP = "application/sdp"
+OFFER_BYTES = 256 * 1024
+
+
+class Calls:
+    """The calls of one server, each with the task that runs it."""
+
+    def __init__(self, offers: tuple[Offered, ...]) -> None:
+        self.offers = offers
+        self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
+
+    def add(self, call: Call, task: asyncio.Task[None]) -> None:
+        self._calls[call.id] = (call, task)
+        task.add_done_callback(lambda _: self._calls.pop(call.id, None))
+
+    async def hang_up(self, name: str) -> bool:
+        """End a call and wait until it is freed → whether there was one."""
+        found = self._calls.get(name)
+        if found is None:
+            return False
+        call, task = found
+        call.hang_up()
+        await asyncio.wait({task})
+        return True
+
+    async def end(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(self.hang_up(name) for name in list(self._calls)))
+
+    def census(self) -> dict[str, int]:
+        """What is held."""
+        return {"calls": len(self._calls)}
+
+
+CALLS: web.AppKey[Calls] = web.AppKey("calls", Calls)
+
+
+def add_calls(app: web.Application) -> None:
+    """Add the routes. Raises RuntimeError if the installed aiortc does not fit, Rejected for wrong candidates."""
+    patches.check()
+    logging.getLogger("aioice").setLevel(logging.WARNING)  # it tells every step of every check
+    calls = app[CALLS] = Calls(offered(app[SERVER].settings.candidates))
+
+    async def ended(_: web.Application) -> None:
+        await calls.end()
+
+    app.on_shutdown.append(ended)
+    app.router.add_post("/v1/realtime/calls", create)
+    app.router.add_route("OPTIONS", "/v1/realtime/calls", preflight)
+    app.router.add_post("/v1/realtime/calls/{call}/hangup", hang_up)
+    app.router.add_delete("/v1/realtime/calls/{call}", hang_up)
+    app.router.add_route("OPTIONS", "/v1/realtime/calls/{call}", preflight)
+
+
+def _cross_origin(request: web.Request) -> dict[str, str]:
+    """Headers for a page of another origin; whether that one may come in was decided at the door."""
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return {}
+    return {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": "Location"}
+
+
+async def preflight(request: web.Request) -> web.Response:
+    """What a browser asks before a page of another origin may call."""
+    return web.Response(
+        status=204,
+        headers={
+            **_cross_origin(request),
+            "Access-Control-Allow-Methods": "POST, DELETE, OPTIONS",
+            "Access-Control-Allow-Headers": "Authorization, Content-Type",
+            "Access-Control-Max-Age": "600",
+            "Accept-Post": SDP,
+        },
+    )
+
+
+async def create(request: web.Request) -> web.Response:
+    """An offer, alone or in a form with session settings → 201 with the answer and the call's address."""
+    server = request.app[SERVER]
+    grant = authorised(request)
+    sdp, patch = await _offer(request)
+    asked = asked_of(request, grant, next(iter(server.cards)))
+    if patch is not None:
+        model = request.query.get("model") or patch.model or asked.model
+        asked = replace(asked, session=patch, model=str(model), transcribing=patch.type == "transcription")
+    call, answer = await _call(request, server, asked, sdp)
+    headers = {
+        "Location": f"/v1/realtime/calls/{call.id}",
+        "Access-Control-Expose-Headers": "Location",
+        **_cross_origin(request),
+    }
+    return web.Response(status=201, text=answer, content_type=SDP, headers=headers)
+
+
+async def _offer(request: web.Request) -> tuple[str, SessionPatch | None]:
+    """The SDP and the session settings of a request. Raises Refusal."""
+    if request.content_type == SDP:
+        return await request.text(), None
+    if request.content_type != "multipart/form-data":
+        raise Refusal(415, "unsupported_media_type", f"Expected {SDP} or multipart/form-data.")
+    form = await request.post()
+    parts = {name: part if isinstance(part, str) else await _read(part) for name, part in form.items()}
+    if "sdp" not in parts:
+        raise Refusal(400, "missing_required_parameter", "Missing required parameter: 'sdp'.", "sdp")
+    if "session" not in parts:
+        return parts["sdp"], None
+    try:
+        return parts["sdp"], msgspec.json.decode(parts["session"], type=SessionPatch)
+    except msgspec.ValidationError as wrong:
+        bad = described(str(wrong), root="session")
+        raise Refusal(400, bad.code, bad.message, bad.param) from None
+    except msgspec.DecodeError as wrong:
+        raise Refusal(400, "invalid_json", f"The session is not valid JSON: {wrong}", "session") from None
+
+
+async def _read(part: web.FileField | bytearray | bytes) -> str:
+    raw = await asyncio.to_thread(part.file.read) if isinstance(part, web.FileField) else part
+    return bytes(raw).decode(errors="replace")
+
+
+async def _call(request: web.Request, server: Server, asked: Asked, sdp: str) -> tuple[Call, str]:
+    """Take a seat, open a session, answer the offer, and let the call run. Whatever fails gives all of it back."""
+    card = server.card(asked.model)
+    offer = card.conversation
+    assert offer is not None
+    calls = request.app[CALLS]
+    seat = admitted(server)
+    try:
+        runtime = await opened(server, card.name, trace=asked.extended)
+    except BaseException:
+        seat.leave()
+        raise
+    call: Call | None = None
+    try:
+        options = options_of(server, counted=True, transcribing=asked.transcribing)
+        settings = server.settings
+        call = Call(runtime, offer, options, asked, server.metrics, calls.offers, settings.ice_servers)
+        answer = await call.answer(sdp)
+    except BaseException:
+        if call is not None:
+            await call.free()
+        await runtime.close()
+        seat.leave()
+        raise
+    calls.add(call, asyncio.create_task(_run(server, call, seat, runtime)))
+    return call, answer
+
+
+async def _run(server: Server, call: Call, seat: Seat, runtime: Runtime) -> None:
+    """One call from its answer to its end; everything it held is given back."""
+    gauge = server.metrics.sessions.labels("webrtc")
+    gauge.inc()
+    server.live.add(call)
+    try:
+        await call.run()
+    finally:
+        server.live.discard(call)
+        gauge.dec()
+        try:
+            await call.free()
+        finally:
+            await runtime.close()
+            seat.leave()
+
+
+async def hang_up(request: web.Request) -> web.Response:
+    """End a call; 404 if there is none of that name (any more)."""
+    authorised(request)
+    if not await request.app[CALLS].hang_up(request.match_info["call"]):
+        raise Refusal(404, "call_not_found", "There is no such call.", "call_id")
+    return web.Response(status=200, headers=_cross_origin(request))

@@ -17,9 +17,11 @@ class Conversation:
                                                                  [{"text","start","end"}]} in seconds
       answer_*    history: [{"role","content"}], tools,      → `transcript` of the audio, as above,
                   audio: Slice(mic) in answer_audio_*          `text`: {"text": delta, "at": first character},
-                                                               `alignment`: {"words": [{"from","to","start","end"}]}:
-                                                                 characters of the text, samples of the sound,
-                                                               `audio`: {"pcm": float32 [n], "start": sample},
+                                                               `alignment`: {"words": int64 [w, 4]}: first and last
+                                                                 character of the text, first and last sample,
+                                                               `audio`: {"pcm": float32 [n], "start": sample} and
+                                                                 "trimmed" if silence was cut from the beginning:
+                                                                 word times count those samples,
                                                                `call`: {"name","arguments"}: a function it calls,
                                                                `usage`: {"prompt","reused","generated","reason"}
     `answer_audio_*` takes the microphone's words as the last user message, behind `history`.

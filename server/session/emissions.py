@@ -33,12 +33,15 @@ def pcm(value: Value) -> PcmF:
     return np.asarray(_map(value)["pcm"], dtype=np.float32).reshape(-1)
 
 
+def trimmed(value: Value) -> int:
+    """Of `audio`: samples of silence that were cut from the answer's beginning."""
+    return int(np.asarray(_map(value).get("trimmed", 0)))
+
+
 def words(value: Value) -> list[Word]:
-    """Of `alignment`."""
-    given = _map(value)["words"]
-    if not isinstance(given, (list, tuple)):
-        raise TypeError(f"words: expected a list, got {type(given).__name__}")
-    return [Word(int(w["from"]), int(w["to"]), int(w["start"]), int(w["end"])) for w in given]
+    """Of `alignment`: rows of first and last character, first and last sample."""
+    rows = np.asarray(_map(value)["words"], dtype=np.int64).reshape(-1, 4)
+    return [Word(*(int(number) for number in row)) for row in rows]
 
 
 def call(value: Value) -> tuple[str, str]:

@@ -25,10 +25,14 @@ class Sound:
 
 @dataclass(slots=True)
 class Speech:
-    """What is known of an assistant's spoken item: samples given to the client at `rate`, and when each word sounds."""
+    """What is known of an assistant's spoken item: samples given to the client at `rate`, and when each word sounds.
+
+    Words are timed with the silence that the family cut from the beginning: `trimmed` samples, which are never given.
+    """
 
     rate: int
     sent: int = 0
+    trimmed: int = 0
     words: list[Word] = field(default_factory=list)
 
 
@@ -163,5 +167,5 @@ def cut(entry: Entry, samples: int) -> None:
     """Keep of a spoken item what is heard in its first `samples`."""
     if entry.speech is None:
         return
-    entry.say(heard_text(entry.text, entry.speech.words, samples))
+    entry.say(heard_text(entry.text, entry.speech.words, samples + entry.speech.trimmed))
     entry.speech.sent = min(entry.speech.sent, samples)

@@ -181,7 +181,7 @@ class Responder:
             case "text":
                 response.say(emissions.text(event.value))
             case "audio":
-                response.sound(emissions.pcm(event.value))
+                response.sound(emissions.pcm(event.value), emissions.trimmed(event.value))
             case "alignment":
                 response.align(emissions.words(event.value))
             case "call":

@@ -128,10 +128,12 @@ class Response:
         else:
             self._out.send(OutputAudioTranscriptDelta(delta=delta, **at))
 
-    def sound(self, pcm: PcmF) -> None:
-        """More sound of the answer; `play` sends it."""
+    def sound(self, pcm: PcmF, trimmed: int = 0) -> None:
+        """More sound of the answer; `play` sends it. `trimmed`: samples of silence cut from the answer's beginning."""
         if self.playout is not None:
-            self._open()
+            message = self._open()
+            if message.speech is not None:
+                message.speech.trimmed = trimmed
             self.playout.offer(pcm)
 
     def align(self, words: list[Word]) -> None:
@@ -197,7 +199,7 @@ class Response:
             if ended in ("completed", "incomplete"):
                 self._play(message, speech.sent, _SILENCE, last=True)
             else:
-                text = begun_text(text, speech.words, speech.sent)
+                text = begun_text(text, speech.words, speech.sent + speech.trimmed)
             self._out.send(OutputAudioDone(**at))
             self._out.send(OutputAudioTranscriptDone(transcript=text, **at))
             self._out.send(ContentPartDone(part=Part("audio", transcript=text), **at))

@@ -85,7 +85,7 @@ STEPS = st.one_of(
 VALUES: dict[str, Any] = {
     "text": {"text": "word ", "at": 0},
     "audio": {"pcm": np.full(9000, 0.1, dtype=np.float32), "start": 0},
-    "alignment": {"words": [{"from": 0, "to": 5, "start": 0, "end": 9000}]},
+    "alignment": {"words": [[0, 5, 0, 9000]]},
     "transcript": {"text": "said", "segments": []},
     "usage": {"prompt": 9, "reused": 1, "generated": 4, "reason": "stop"},
     "call": {"name": "f", "arguments": "{}"},

@@ -60,9 +60,9 @@ def test_spoken_answer_is_whole_and_aligned(system: LocalSystem) -> None:
     system.run()
     events = request.drain()
     text = text_of(events)
-    words = [word for value in values(events, "alignment") for word in value["words"]]
-    assert [text[word["from"] : word["to"]].strip() for word in words] == text.split()
-    assert len(sound_of(events)) == words[-1]["end"] == len(text.split()) * WORD_FRAMES * FRAME
+    words = np.concatenate([value["words"] for value in values(events, "alignment")])
+    assert [text[first:last].strip() for first, last, _, _ in words] == text.split()
+    assert len(sound_of(events)) == words[-1, 3] == len(text.split()) * WORD_FRAMES * FRAME
     assert end_of(events).status == "done"
 
 

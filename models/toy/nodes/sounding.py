@@ -26,8 +26,8 @@ def tone(_: Mapping[str, Value]) -> PerCall:
         frames = np.stack(
             [np.full(WORD_FRAMES, tone_of(text(word["text"]))), np.arange(WORD_FRAMES, dtype=np.float64)], axis=1
         ).astype(np.float32)
-        where = {"from": word["from"], "to": word["to"], "start": start, "end": stop}
-        return {"frames": Rows(frames, cut=True), "alignment": {"words": [where]}, STATE: stop}
+        words = np.array([[integer(word["from"]), integer(word["to"]), start, stop]])
+        return {"frames": Rows(frames, cut=True), "alignment": {"words": words}, STATE: stop}
 
     return PerCall(run, ("frames", "alignment", STATE))
 

@@ -36,8 +36,7 @@ def spoken_answer(driver: Driver, *words: str, each: float = 0.5) -> int:
     size = round(each * OFFER.speech_rate)
     for word in words:
         driver.text(key, word)
-        where = {"from": len(text), "to": len(text) + len(word), "start": at, "end": at + size}
-        driver.emit(key, "alignment", {"words": [where]})
+        driver.emit(key, "alignment", {"words": [[len(text), len(text) + len(word), at, at + size]]})
         driver.sound(key, each)
         text += word
         at += size

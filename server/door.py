@@ -51,6 +51,13 @@ class Server:
 
 SERVER: web.AppKey[Server] = web.AppKey("server", Server)
 
+SHARED = {
+    "Vary": "Origin",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE, OPTIONS",
+    "Access-Control-Expose-Headers": "Location, Retry-After",
+}
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -65,18 +72,23 @@ def refused(why: Refusal) -> web.Response:
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Host and Origin of everything; refusals and rejections as JSON."""
+    """Host and Origin of everything; refusals and rejections as JSON; what pages of allowed origins may see."""
     server = request.app[SERVER]
+    origin = request.headers.get("Origin")
     try:
         check_host(request.host, server.settings.hosts)
-        check_origin(request.headers.get("Origin"), request.host, server.settings.origins)
-        return await handler(request)
+        check_origin(origin, request.host, server.settings.origins)
+        preflight = request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers
+        answer = web.Response(status=204) if preflight else await handler(request)
     except Refusal as why:
         server.metrics.refused.labels(why.code).inc()
-        return refused(why)
+        answer = refused(why)
     except Rejected as why:
         server.metrics.refused.labels(why.code).inc()
-        return refused(Refusal(400, why.code, why.message, why.param))
+        answer = refused(Refusal(400, why.code, why.message, why.param))
+    if origin in server.settings.origins and not answer.prepared:
+        answer.headers.update({"Access-Control-Allow-Origin": origin, **SHARED})
+    return answer
 
 
 def authorised(request: web.Request, *, master: bool = False) -> Grant:

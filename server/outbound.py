@@ -52,8 +52,13 @@ class Outbound:
 
     def drop(self, response_id: str) -> None:
         """Sound of this response that has not left is not wanted any more."""
-        self._frames = deque(f for f in self._frames if isinstance(f, Close) or f.sound_of != response_id)
-        self.waiting = sum(len(f.body) for f in self._frames if isinstance(f, Frame))
+        kept: deque[Frame | Close] = deque()
+        for frame in self._frames:
+            if isinstance(frame, Frame) and frame.sound_of == response_id:
+                self.waiting -= len(frame.body)
+            else:
+                kept.append(frame)
+        self._frames = kept
         self._judge()
 
     async def pop(self) -> Frame | Close:

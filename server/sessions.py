@@ -39,7 +39,7 @@ def admitted(server: Server) -> Seat:
 
 
 async def opened(server: Server, family: str, *, trace: bool) -> Runtime:
-    """A session of the runtime. Raises Refusal where the runtime refuses."""
+    """A session of the runtime with a family by its served name. Raises Refusal where the runtime refuses."""
     try:
         return await server.client.open(family, trace=trace)
     except Rejected as why:
@@ -81,7 +81,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     if request.headers.get("Upgrade", "").lower() != "websocket":
         raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
     with admitted(server):
-        runtime = await opened(server, card.name, trace=asked.extended)
+        runtime = await opened(server, asked.model, trace=asked.extended)
         try:
             return await _serve(request, server, runtime, offer, asked)
         finally:

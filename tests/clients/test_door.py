@@ -74,6 +74,21 @@ async def test_refusals_come_before_the_upgrade_and_for_plain_requests_alike(
     assert refusal.value.status == status
 
 
+def test_allowed_origins_are_told_so(guarded_server: Serving) -> None:
+    friend = "https://friend.example"
+    _, _, headers = get(guarded_server, "/v1/models", Authorization=f"Bearer {KEY}", Origin=friend)
+    assert headers["Access-Control-Allow-Origin"] == friend
+    asking = urllib.request.Request(
+        f"{guarded_server.url}/v1/realtime/client_secrets",
+        method="OPTIONS",
+        headers={"Origin": friend, "Access-Control-Request-Method": "POST"},
+    )
+    with urllib.request.urlopen(asking, timeout=10) as answer:
+        assert answer.status == 204
+        assert "Authorization" in answer.headers["Access-Control-Allow-Headers"]
+        assert "Location" in answer.headers["Access-Control-Expose-Headers"]
+
+
 async def test_keys_come_as_bearer_subprotocol_or_client_secret(guarded_server: Serving) -> None:
     good = {"Authorization": f"Bearer {KEY}", "Origin": "https://friend.example"}
     async with connected(guarded_server, headers=good) as raw:
@@ -110,6 +125,12 @@ async def test_too_many_sessions_are_refused_loudly(guarded_server: Serving) -> 
         assert int(refusal.value.headers["Retry-After"]) > 0
     async with connected(guarded_server, headers=headers) as raw:
         assert (await raw.next())["type"] == "session.created"
+
+
+def test_no_torch_in_the_server(toy_server: Serving) -> None:
+    maps = Path(f"/proc/{toy_server.process}/maps").read_text()
+    assert "numpy" in maps
+    assert "libtorch" not in maps
 
 
 def test_health_models_metrics_pages_and_graph(toy_server: Serving) -> None:

@@ -36,7 +36,13 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--strict-truncate", action="store_true", help="refuse truncation beyond an item's end")
     serve.add_argument("--tls", nargs=2, type=Path, metavar=("CERT", "KEY"))
     serve.add_argument("--web", type=Path, help="folder of the pages")
-    serve.add_argument("--candidate", action="append", default=[], help="WebRTC: an address offered to peers")
+    serve.add_argument(
+        "--candidate",
+        action="append",
+        default=[],
+        metavar="[PUBLIC=]ADDRESS[@FIRST-LAST]",
+        help="WebRTC: an address offered to peers, with a port range",
+    )
     serve.add_argument("--ice-server", action="append", default=[], help="WebRTC: a STUN or TURN url")
     fetch = commands.add_parser("pull", help="fetch weights into the cache")
     fetch.add_argument("name")

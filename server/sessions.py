@@ -78,9 +78,9 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     card = server.card(asked.model)
     offer = card.conversation
     assert offer is not None
-    if request.headers.get("Upgrade", "").lower() != "websocket":
-        raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
     with admitted(server):
+        if request.headers.get("Upgrade", "").lower() != "websocket":  # last: a browser asks here why it was refused
+            raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
         runtime = await opened(server, asked.model, trace=asked.extended)
         try:
             return await _serve(request, server, runtime, offer, asked)

@@ -219,7 +219,7 @@ class Responder:
             if response.play(now):
                 if not self._options.counted:
                     self._heard(answer, now)
-                elif response.spec.conversation and answer not in self._playing:
+                elif answer not in self._playing:
                     self._playing.append(answer)
             upto = playout.credit() if answer.key is not None else None
             if upto is not None and answer.key is not None:
@@ -281,7 +281,8 @@ class Responder:
             return
         if answer in self._playing and response.playout.heard(now) >= response.playout.sent:
             self._playing.remove(answer)
-            self.quiet_since = now
+            if response.spec.conversation:
+                self.quiet_since = now
             self._out.send(OutputAudioBufferStopped(response_id=response.id))
 
     # ------------------------------------------------------------------------------------------- ending
@@ -289,17 +290,23 @@ class Responder:
     @property
     def interruptible(self) -> bool:
         """Something is being answered, or (where that is counted) played."""
-        return self.active is not None or bool(self._playing)
+        return self.active is not None or any(_in_conversation(answer) for answer in self._playing)
 
     def interrupt(self, reason: CancelReason, now: float) -> None:
         """End the conversation's response, and what is still played of those that have ended."""
-        playing, self._playing = self._playing, []
-        for answer in playing if self.active is None or self.active in playing else [*playing, self.active]:
-            heard = self._end(answer, now)
-            self._close(answer, "cancelled", StatusDetails("cancelled", reason=reason), now)
-            if answer in playing and heard is not None:
-                self._cut(answer, heard)
+        mine = [answer for answer in self._playing if _in_conversation(answer)]
+        for answer in mine if self.active is None or self.active in mine else [*mine, self.active]:
+            self._silence(answer, reason, now)
         self.quiet_since = now
+
+    def _silence(self, answer: Answer, reason: CancelReason, now: float) -> None:
+        playing = answer in self._playing
+        if playing:
+            self._playing.remove(answer)
+        heard = self._end(answer, now)
+        self._close(answer, "cancelled", StatusDetails("cancelled", reason=reason), now)
+        if playing and heard is not None:
+            self._cut(answer, heard)
 
     def _cut(self, answer: Answer, heard: int) -> None:
         """The server's own count says what was heard."""
@@ -322,8 +329,7 @@ class Responder:
                 self.interrupt("client_cancelled", now)
                 return
             if response_id is not None:
-                self._end(answer, now)
-                self._close(answer, "cancelled", StatusDetails("cancelled", reason="client_cancelled"), now)
+                self._silence(answer, "client_cancelled", now)
                 return
         raise Rejected("Cancellation failed: no active response found", code="response_cancel_not_active")
 
@@ -341,6 +347,8 @@ class Responder:
     def clear(self, now: float) -> None:
         """The client throws away what the server has not played (counted playout only)."""
         self.interrupt("client_cancelled", now)
+        for answer in list(self._playing):
+            self._silence(answer, "client_cancelled", now)
 
     def _fail(self, answer: Answer, code: str, cause: str, now: float) -> None:
         if answer.response is not None and answer.response.playout is not None:
@@ -378,3 +386,7 @@ class Responder:
     def _new_listener(self) -> Listener:
         rate = self._offer.speech_rate
         return ReportedListener(rate) if self._options.counted else assumed_listener(rate)
+
+
+def _in_conversation(answer: Answer) -> bool:
+    return answer.response is not None and answer.response.spec.conversation

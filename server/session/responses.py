@@ -196,9 +196,9 @@ class Response:
             self._out.send(ContentPartDone(part=Part("text", text=text), **at))
             content = Content("output_text", text=text)
         else:
-            if ended in ("completed", "incomplete"):
+            if ended != "cancelled":
                 self._play(message, speech.sent, _SILENCE, last=True)
-            else:
+            if ended in ("cancelled", "failed"):
                 text = begun_text(text, speech.words, speech.sent + speech.trimmed)
             self._out.send(OutputAudioDone(**at))
             self._out.send(OutputAudioTranscriptDone(transcript=text, **at))

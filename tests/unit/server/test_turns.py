@@ -318,3 +318,31 @@ def test_counted_playout_says_when_it_has_stopped() -> None:
     response = driver.last("response.done")["response"]["id"]
     driver.run(driver.core.played(response, OFFER.speech_rate, driver.now))
     assert driver.types()[-2:] == ["output_audio_buffer.started", "output_audio_buffer.stopped"]
+
+
+def test_counted_playout_of_a_failed_response_ends_too() -> None:
+    driver = Driver(Options(counted=True))
+    driver.client({"type": "response.create"})
+    key = spoken_answer(driver, "one ", "two ")
+    driver.done(key, "failed", code="engine_error", cause="boom")
+    assert [c.last for c in driver.commands if isinstance(c, PlayAudio)][-1]
+    response = driver.last("response.done")["response"]["id"]
+    driver.run(driver.core.played(response, OFFER.speech_rate, driver.now))
+    assert driver.types()[-1] == "output_audio_buffer.stopped"
+
+
+def test_counted_playout_beside_the_conversation_is_played_and_not_interrupted_by_speech() -> None:
+    driver = Driver(Options(counted=True))
+    driver.client({"type": "response.create", "response": {"conversation": "none"}})
+    key = driver.task("answer").key
+    driver.sound(key, 5.0)
+    response = driver.last("response.created")["response"]["id"]
+    for second in range(1, 3):
+        driver.run(driver.core.played(response, second * OFFER.speech_rate, driver.now))
+    assert driver.played() == 4 * OFFER.speech_rate
+    driver.hear([0.9] * 5)
+    assert key in driver.tasks
+    driver.client({"type": "output_audio_buffer.clear"})
+    assert key not in driver.tasks
+    assert driver.last("response.done")["response"]["status"] == "cancelled"
+    assert "output_audio_buffer.cleared" in driver.types()

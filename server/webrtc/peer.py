@@ -58,7 +58,10 @@ class Peer:
         self._connection.add_listener("connectionstatechange", self._on_state)
 
     async def answer(self, offer: str) -> str:
-        """SDP offer → SDP answer with all candidates. Raises Rejected for an offer that can not be answered."""
+        """SDP offer → SDP answer with all candidates.
+
+        Raises Rejected for an offer that can not be answered, OSError if there is no socket for it.
+        """
         self.talks = _talks(offer)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -68,6 +71,8 @@ class Peer:
                 await self._connection.setLocalDescription(await self._connection.createAnswer())
         except TimeoutError:
             raise Rejected("No answer could be made in time.", code="webrtc_timeout", param="sdp") from None
+        except (Rejected, OSError):
+            raise
         except Exception as why:  # aiortc raises whatever a wrong offer makes happen: a session's edge
             raise Rejected(f"The offer can not be answered: {why!r:.200}", code="invalid_offer", param="sdp") from why
         return self._connection.localDescription.sdp

@@ -159,11 +159,13 @@ async def _call(request: web.Request, server: Server, asked: Asked, sdp: str) ->
         settings = server.settings
         call = Call(runtime, offer, options, asked, server.metrics, calls.offers, settings.ice_servers)
         answer = await call.answer(sdp)
-    except BaseException:
+    except BaseException as why:
         if call is not None:
             await call.free()
         await runtime.close()
         seat.leave()
+        if isinstance(why, OSError):
+            raise Refusal(503, "webrtc_unavailable", f"No socket for the call: {why}", retry_after=1) from why
         raise
     calls.add(call, asyncio.create_task(_run(server, call, seat, runtime)))
     return call, answer

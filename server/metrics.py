@@ -43,6 +43,7 @@ class Metrics:
         )
         self.held = Gauge("mstar_held", "What the runtime holds now.", ["process", "name"], registry=into)
         self.tasks = Gauge("mstar_event_loop_tasks", "Tasks of the server's event loop.", registry=into)
+        self.failed = Counter("mstar_sessions_failed", "Sessions that ended by a fault of the server.", registry=into)
         self.silent = Counter("mstar_runtime_silent", "Times that the runtime did not answer.", registry=into)
         self.underruns = Counter(
             "mstar_underruns", "Times that an answer's sound was late for its listener.", registry=into

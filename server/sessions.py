@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from typing import Annotated, Any, Literal
@@ -20,6 +21,8 @@ from server.limits import FRAME_BYTES, Full, Seat
 from server.realtime import Asked, RealtimeSocket, new_id
 from server.security import PROTOCOL, Grant, Refusal
 from server.session.options import Options
+
+log = logging.getLogger("mstar.server")
 
 HEARTBEAT_SECONDS = 20.0
 RETRY_SECONDS = 5
@@ -103,6 +106,10 @@ async def _serve(
     server.live.add(session)
     try:
         await session.run()
+    except* Exception:  # one session's failure is not another's
+        log.exception("a session failed")
+        server.metrics.failed.inc()
+        await connection.close(code=1011, message=b"internal error")
     finally:
         server.live.discard(session)
         gauge.dec()

@@ -245,3 +245,52 @@ async def test_semantic_vad_waits_where_the_turn_model_expects_more(toy_server: 
             waits.append((stopped["audio_end_ms"], committed["item_id"]))
             await talking.until("response.done")
         assert waits[0][1] != waits[1][1]
+
+
+async def turn(server: Serving, words: tuple[str, ...]) -> tuple[str, str, bytes]:
+    """What was heard, what was answered, and its sound."""
+    async with talk(server) as talking:
+        await talking.update({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}})
+        await talking.hear(spoken(*words) + silence(1.0))
+        done = (await talking.until("response.done"))["response"]
+        heard = next(e for e in talking.events if e["type"].endswith("transcription.completed"))
+        return heard["transcript"], done["output"][0]["content"][0]["transcript"], talking.sound()
+
+
+async def test_four_sessions_at_once_are_as_each_alone(toy_server: Serving) -> None:
+    said = [("count",), ("hello", "name"), ("yes",), ("sing", "no", "sing")]
+    together = await asyncio.gather(*(turn(toy_server, words) for words in said))
+    alone = [await turn(toy_server, words) for words in said]
+    assert together == alone
+    assert [heard for heard, _, _ in alone] == [" ".join(words) for words in said]
+
+
+async def test_sound_in_an_item_is_transcribed_and_answered(toy_server: Serving) -> None:
+    async with talk(toy_server) as talking:
+        await talking.update({"type": "realtime", "output_modalities": ["text"]})
+        audio = base64.b64encode(spoken("hello", "yes")).decode()
+        item: Any = {"type": "message", "role": "user", "content": [{"type": "input_audio", "audio": audio}]}
+        await talking.connection.conversation.item.create(item=item)
+        await talking.connection.response.create()
+        done = (await talking.until("response.done"))["response"]
+        assert done["output"][0]["content"][0]["text"] == "you said hello yes"
+        item_id = next(e for e in talking.events if e["type"] == "conversation.item.added")["item"]["id"]
+        await talking.connection.conversation.item.retrieve(item_id=item_id)
+        kept = (await talking.until("conversation.item.retrieved"))["item"]
+        assert kept["content"] == [{"type": "input_audio", "transcript": "hello yes"}]
+
+
+async def test_sessions_of_type_transcription(toy_server: Serving) -> None:
+    client = AsyncOpenAI(base_url=f"{toy_server.url}/v1", api_key="none", max_retries=0)
+    async with client.realtime.connect(extra_query={"intent": "transcription"}) as connection:
+        talking = Talk(connection)
+        created = await talking.next()
+        assert created["session"]["type"] == "transcription"
+        wanted: Any = {"type": "transcription", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}
+        await connection.session.update(session=wanted)
+        await talking.until("session.updated")
+        await talking.hear(spoken("hello", "name") + silence(1.0))
+        heard = await talking.until("conversation.item.input_audio_transcription.completed")
+        assert heard["transcript"] == "hello name"
+        assert "response.created" not in talking.types()
+    await client.close()

@@ -1,0 +1,50 @@
+"""The command line becomes settings; what is wrong is said in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mstar.errors import Rejected
+from server.cli import _parser, family_settings, main, placement_for, settings_of
+
+
+def test_settings() -> None:
+    words = "serve toy voice --port 1 --api-key secret --allow-host h --max-sessions 3 --tls c k --strict-truncate"
+    settings = settings_of(_parser().parse_args(words.split()))
+    assert settings.families == ("toy", "voice")
+    assert (settings.port, settings.api_keys, settings.hosts, settings.max_sessions) == (1, ("secret",), ("h",), 3)
+    assert (settings.certificate, settings.private_key) == (Path("c"), Path("k"))
+    assert settings.strict_truncate
+    assert "secret" not in repr(settings)
+
+
+def test_settings_of_families() -> None:
+    given = family_settings(["toy", "voice"], ["voice.seed=3"], "/some/where")
+    assert given == {"toy": {"llm": "/some/where"}, "voice": {"seed": "3", "llm": "/some/where"}}
+    for wrong in ("voice.seed", "seed=3", "other.seed=3"):
+        with pytest.raises(Rejected, match="--set"):
+            family_settings(["voice"], [wrong], None)
+
+
+def test_a_family_brings_its_placement() -> None:
+    assert {rank.name for rank in placement_for(None, ["voice"]).ranks} == {"ear", "main"}
+    assert [rank.name for rank in placement_for(None, ["toy"]).ranks] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["serve", "nothing-known"], 2, "unknown family"),
+        (["serve", "toy", "--placement", "/nowhere.yaml"], 2, "/nowhere.yaml"),
+        (["pull", "nothing-known"], 2, "nothing-known"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == status
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]

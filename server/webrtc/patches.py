@@ -24,8 +24,8 @@ _GATHER = "get_component_candidates"
 _INTERVAL, _FAILURES = "CONSENT_INTERVAL", "CONSENT_FAILURES"
 
 CONSENT_SECONDS = 1.5
-CONSENT_MISSES = 3
-"""A peer that answers none of so many consent checks (RFC 7675), 1.5 s ± 20 % apart, is gone: after 9 s at most."""
+CONSENT_MISSES = 4
+"""A peer that answers none of so many consent checks (RFC 7675), 1.5 s ± 20 % apart, is gone: after 9.2 s at most."""
 BIND_TRIES = 64
 
 

@@ -1,0 +1,161 @@
+"""A WebRTC client of the server: an aiortc peer that speaks the toy family's words and notes all that comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from fractions import Fraction
+from typing import Any
+
+import aiohttp
+import numpy as np
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import MediaStreamError
+from av import AudioFrame
+
+from media.pace import Pacer
+from models.toy.language import tone_of
+from tests.clients.conftest import Serving
+
+RATE = 48_000
+FRAME = 960
+PATIENCE = 30
+"""Seconds after which something is taken for never to come."""
+
+
+def words(text: str, each: float = 0.3) -> np.ndarray:
+    """Words of the toy family as int16 at 48 kHz."""
+    at = np.arange(round(each * RATE)) / RATE
+    parts = [0.3 * np.sin(2 * np.pi * tone_of(word) * at) for word in text.split()]
+    spoken: np.ndarray = np.rint(np.concatenate(parts) * 32767).astype(np.int16)
+    return spoken
+
+
+class Microphone(MediaStreamTrack):
+    """Silence, until something is said."""
+
+    kind = "audio"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pacer = Pacer(RATE, FRAME)
+        self._words = np.zeros(0, dtype=np.int16)
+
+    def say(self, text: str) -> None:
+        self._words = np.concatenate((self._words, words(text)))
+
+    async def recv(self) -> AudioFrame:
+        loop = asyncio.get_running_loop()
+        pts = self._pacer.position
+        await asyncio.sleep(max(0.0, self._pacer.next(loop.time()) - loop.time()))
+        sound, self._words = self._words[:FRAME], self._words[FRAME:]
+        frame = AudioFrame(format="s16", layout="mono", samples=FRAME)
+        frame.planes[0].update(np.pad(sound, (0, FRAME - sound.size)).tobytes())
+        frame.sample_rate, frame.pts, frame.time_base = RATE, pts, Fraction(1, RATE)
+        return frame
+
+
+class RtcClient:
+    """`events` in order of arrival; `heard` the frames of the answer track as (pts, int16 [n])."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self.peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self.microphone = Microphone()
+        self.channel = self.peer.createDataChannel("oai-events")
+        self.events: list[dict[str, Any]] = []
+        self.heard: list[tuple[int, np.ndarray]] = []
+        self.location = ""
+        self.status = 0
+        self._arrived = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.peer.addTrack(self.microphone)
+        self.peer.add_listener("track", lambda track: self._task(self._listen(track)))
+        self.channel.add_listener("message", lambda message: self._task(self._note(message)))
+
+    async def connect(self, query: str = "") -> None:
+        await self.peer.setLocalDescription(await self.peer.createOffer())
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(
+                f"{self.serving.url}/v1/realtime/calls{query}",
+                data=self.peer.localDescription.sdp,
+                headers={"Content-Type": "application/sdp"},
+            ) as answer,
+        ):
+            self.status = answer.status
+            body = await answer.text()
+            assert answer.status == 201, body
+            assert answer.content_type == "application/sdp"
+            assert answer.headers["Access-Control-Expose-Headers"] == "Location"
+            self.location = answer.headers["Location"]
+        await self.peer.setRemoteDescription(RTCSessionDescription(body, "answer"))
+        await self.event("session.created")
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.channel.send(json.dumps({"type": kind, **fields}))
+
+    async def event(self, kind: str, count: int = 1) -> dict[str, Any]:
+        """The `count`-th event of a type, when it has come."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events if event["type"] == kind]
+
+        async with asyncio.timeout(PATIENCE), self._arrived:
+            await self._arrived.wait_for(lambda: len(found()) >= count)
+        return found()[count - 1]
+
+    async def frames(self, count: int) -> None:
+        """Wait until so many frames of the answer track have come."""
+        async with asyncio.timeout(PATIENCE), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.heard) >= count)
+
+    def place(self, kind: str) -> int:
+        """Where the first event of a type stands."""
+        return [event["type"] for event in self.events].index(kind)
+
+    def sound(self) -> np.ndarray:
+        """All of the answer track."""
+        return np.concatenate([pcm for _, pcm in self.heard])
+
+    async def close(self) -> None:
+        await self.peer.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _task(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _note(self, message: str) -> None:
+        async with self._arrived:
+            self.events.append(json.loads(message))
+            self._arrived.notify_all()
+
+    async def _listen(self, track: MediaStreamTrack) -> None:
+        try:
+            while True:
+                frame = await track.recv()
+                assert isinstance(frame, AudioFrame)
+                assert frame.pts is not None
+                stereo = np.frombuffer(bytes(frame.planes[0]), dtype=np.int16)[: 2 * frame.samples]
+                async with self._arrived:
+                    self.heard.append((frame.pts, stereo.reshape(-1, 2)[:, 0].copy()))
+                    self._arrived.notify_all()
+        except MediaStreamError:
+            return
+
+
+@asynccontextmanager
+async def calling(serving: Serving, query: str = "") -> AsyncIterator[RtcClient]:
+    """A client in a call."""
+    client = RtcClient(serving)
+    try:
+        await client.connect(query)
+        yield client
+    finally:
+        await client.close()

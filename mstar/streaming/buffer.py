@@ -6,7 +6,7 @@ A stream is divided into *segments* by cuts: a chunk never reaches over a cut, a
 Chunks of one stream keep these promises:
  - every item is new in exactly one chunk (unless it was dropped, which is counted);
  - every segment with items has exactly one `segment_final` chunk, its last. It holds the segment's last item if the cut
-   was known when it was taken, else it comes later and has nothing new;
+   was known when it was taken, else it comes later, has nothing new and is not the stream's final one;
  - an ended stream has exactly one `final` chunk, its last. Under a policy with context it is one that found fewer new
    items than the policy wants, so it may have nothing new: then the stream ends without running the node. A consumer
    that holds something back until it hears the end must therefore be given a cut.

@@ -92,6 +92,8 @@ def check_promises(script: Script, chunks: list[Chunk]) -> None:
     for segment in {script.segment_of(item) for item in range(script.count)}:
         own = [chunk for chunk in chunks if chunk.segment == segment]
         assert [chunk.segment_final for chunk in own] == [False] * (len(own) - 1) + [True]
+        if segment < len(script.cuts):  # whoever waits for the cut runs with it
+            assert own[-1].n_new or not own[-1].final
     assert [chunk.segment for chunk in chunks] == sorted(chunk.segment for chunk in chunks)
 
 

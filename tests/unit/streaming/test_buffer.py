@@ -201,6 +201,34 @@ def test_cuts_may_come_before_their_items_and_out_of_order() -> None:
     ]
 
 
+def test_a_cut_behind_which_items_were_taken_is_nothing() -> None:
+    buffer = filled(FixedChunkPolicy(2), 2)
+    assert drain(buffer) == [Got((0, 1), 0, 0, 0, False, False)]
+    buffer.cut(1)
+    assert not buffer.ready()
+    buffer.put(2, 2)
+    buffer.put(3, 3)
+    assert drain(buffer) == [Got((2, 3), 2, 0, 0, False, False)]
+
+
+def test_a_full_chunk_at_a_cut_that_ends_the_stream_is_final() -> None:
+    buffer = filled(LeftContextChunkPolicy(2, 1), 4)
+    buffer.cut(4)
+    buffer.end(4)
+    assert [(chunk.new, chunk.segment_final, chunk.final) for chunk in drain(buffer)] == [
+        ((0, 1), False, False),
+        ((2, 3), True, True),
+    ]
+
+
+def test_a_cut_after_the_end_was_said_is_nothing() -> None:
+    buffer = filled(ContinueChunkPolicy(FixedChunkPolicy(2)), 2)
+    buffer.end(2)
+    assert [buffer.take().segment_final for _ in range(2)] == [True, False]
+    buffer.cut(2)
+    assert [buffer.take().segment_final for _ in range(2)] == [False, False]
+
+
 def test_a_continuing_stream_says_once_that_it_is_over() -> None:
     buffer = StreamBuffer(ContinueChunkPolicy(FixedChunkPolicy(2)), 100)
     for index in range(3):
@@ -351,6 +379,16 @@ def test_drop_oldest_holds_the_bound_and_starts_context_anew() -> None:
         buffer.put(index, index)
     assert (buffer.depth, buffer.dropped, buffer.free) == (4, 3, 0)
     assert drain(buffer) == [Got((5, 6), 5, 0, 0, False, False), Got((5, 6, 7, 8), 5, 2, 0, False, False)]
+
+
+def test_drop_oldest_counts_context_as_held() -> None:
+    buffer = StreamBuffer(LeftContextChunkPolicy(2, 2), 4, full="drop_oldest")
+    for index in range(5):
+        buffer.put(index, index)
+        drained = drain(buffer) if index == 1 else []
+    assert drained == []
+    assert (buffer.depth, buffer.dropped, buffer.free) == (2, 1, 2)
+    assert drain(buffer) == [Got((3, 4), 3, 0, 0, False, False)]
 
 
 def test_drop_oldest_passes_over_whole_segments() -> None:

@@ -49,12 +49,12 @@ class Conversation:
         entry = self._log.get(item_id, code="item_retrieve_invalid_item_id")
         self._out.send(ConversationItemRetrieved(item=entry.item))
 
-    def delete(self, item_id: str) -> None:
+    def delete(self, item_id: str, now: float) -> None:
         """An item that is still being said goes on, and is not in the conversation any more."""
         entry = self._log.get(item_id, code="item_delete_invalid_item_id")
-        self._transcripts.leave(entry)
         self._log.delete(item_id)
         self._out.send(ConversationItemDeleted(item_id=item_id))
+        self._transcripts.forget(entry, now)
 
     def truncate(self, event: ConversationItemTruncate) -> None:
         """The client says how much of an answer it played."""

@@ -181,7 +181,7 @@ class SessionCore:
             case ConversationItemRetrieve():
                 self._conversation.retrieve(event.item_id)
             case ConversationItemDelete():
-                self._conversation.delete(event.item_id)
+                self._conversation.delete(event.item_id, now)
             case ConversationItemTruncate():
                 self._conversation.truncate(event)
             case ResponseCreate() | ResponseCancel() | OutputAudioBufferClear():

@@ -38,6 +38,13 @@ class Transcripts:
         if key is not None:
             self._tasks.interrupt(key)
 
+    def forget(self, entry: Entry, now: float) -> None:
+        """An entry is not in the conversation any more; nobody need wait for its words."""
+        self.leave(entry)
+        if entry.sound is not None:
+            entry.sound = None
+            self.known(now)
+
     def take(self, entry: Entry, text: str, now: float) -> None:
         """The words of an entry."""
         sound, entry.sound = entry.sound, None

@@ -153,7 +153,7 @@ class TurnTaker:
         if self._detection is None:
             return
         position = item * self._mic.item
-        if position < self._state.now:
+        if position < self._state.now or item < self._buffer:  # judged, or committed before it was
             return
         self._state, signals = hear(self._settings(), self._state, position, speech)
         self._act(signals, now)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
+from mstar.client import Slice
 from server.session.commands import StartTask
 from server.session.options import Options
 from tests.unit.server.driver import Driver
@@ -76,6 +77,8 @@ STEPS = st.one_of(
     st.tuples(st.just("client"), EVENTS),
     st.tuples(st.just("frame"), st.binary(max_size=20)),
     st.tuples(st.just("hear"), st.lists(st.sampled_from([0.02, 0.9]), min_size=1, max_size=4)),
+    st.tuples(st.just("append"), st.lists(st.sampled_from([0.02, 0.9]), min_size=1, max_size=40)),
+    st.tuples(st.just("listen"), st.integers(1, 60)),
     st.tuples(st.just("emit"), st.sampled_from(["text", "audio", "alignment", "transcript", "usage", "call"])),
     st.tuples(st.just("end"), st.sampled_from(["done", "failed"])),
     st.tuples(st.just("wait"), st.floats(0.01, 3)),
@@ -100,6 +103,10 @@ def play(driver: Driver, steps: list[tuple[str, Any]]) -> None:
                 driver.client(what)
             case "hear":
                 driver.hear(list(what) * 3)
+            case "append":
+                driver.append(np.repeat(what, 6))
+            case "listen":
+                driver.listen(what)
             case "wait":
                 driver.wait(what)
             case "congested":
@@ -139,6 +146,10 @@ def settle(driver: Driver) -> None:
 
 
 def check(driver: Driver) -> None:
+    for command in driver.commands:
+        if isinstance(command, StartTask):
+            audio = command.inputs.get("audio")
+            assert not isinstance(audio, Slice) or 0 <= audio.start < audio.stop
     ids = [event["event_id"] for event in driver.wire]
     assert len(ids) == len(set(ids))
     created: set[str] = set()

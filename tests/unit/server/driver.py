@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from models.registry import Conversation
 from mstar.tensors import Value
@@ -51,8 +52,7 @@ class Driver:
         self.tasks: dict[int, StartTask] = {}
         self.fed = 0
         self.closed: EndSession | None = None
-        self._answered = 0
-        self._first = 0
+        self._items: list[npt.NDArray[np.float32]] = []
         self._indices: dict[tuple[int, str], int] = {}
         self.run(self.core.open())
 
@@ -72,10 +72,24 @@ class Driver:
         """One microphone item per probability of speech, in real time; the listening task answers each."""
         for probability in speech:
             self.now += ITEM_SECONDS
-            self.run(self.core.hear(np.full(ITEM, probability, dtype=np.float32), self.now))
-            listen = self.running("listen")
-            if listen is not None:
-                self.emit(listen.key, "speech", probability)
+            self.append([probability])
+            self.listen()
+
+    def append(self, speech: Iterable[float]) -> None:
+        """Microphone items at once, each filled with its probability of speech; nobody listens to them yet."""
+        sound = np.concatenate([np.full(ITEM, probability, dtype=np.float32) for probability in speech])
+        self.run(self.core.hear(sound, self.now))
+
+    def listen(self, items: int = 1 << 30) -> None:
+        """The listening task answers the next items that were fed to it."""
+        for _ in range(items):
+            task = self.running("listen")
+            if task is None:
+                return
+            index = task.positions["mic"] + self._indices.get((task.key, "speech"), 0)
+            if index >= len(self._items):
+                return
+            self.emit(task.key, "speech", float(self._items[index].max()))
 
     def say(self, seconds: float = 1.0, silence: float = 0.6) -> None:
         self.hear([0.9] * round(seconds / ITEM_SECONDS) + [0.01] * round(silence / ITEM_SECONDS))
@@ -118,6 +132,7 @@ class Driver:
                     self.tasks.pop(command.key)
                 case FeedMic():
                     assert command.index == self.fed
+                    self._items.extend(command.rows)
                     self.fed += len(command.rows)
                 case PlayAudio(pcm=pcm) if pcm.size:
                     self.wire.append(

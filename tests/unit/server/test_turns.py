@@ -177,6 +177,19 @@ def test_a_response_waits_for_the_words_before_it() -> None:
     assert prompt(driver.task("answer_speech")) == [("user", "hello"), ("user", "well?")]
 
 
+def test_a_response_does_not_wait_for_the_words_of_a_deleted_item() -> None:
+    driver = Driver()
+    detection(driver, type="server_vad", create_response=False)
+    driver.say()
+    spoken = driver.last("conversation.item.added")["item"]["id"]
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "well?"}]}
+    driver.client({"type": "conversation.item.create", "item": said})
+    driver.client({"type": "response.create"})
+    driver.client({"type": "conversation.item.delete", "item_id": spoken})
+    assert driver.running("transcribe") is None
+    assert prompt(driver.task("answer_speech")) == [("user", "well?")]
+
+
 def test_without_interruption_the_next_answer_waits_for_this_one() -> None:
     driver = Driver()
     detection(driver, type="server_vad", interrupt_response=False)
@@ -254,17 +267,24 @@ def test_idle_time_out_speaks_first() -> None:
 
 def test_a_whole_recording_in_one_piece_is_heard_item_by_item() -> None:
     driver = Driver()
-    sound = np.concatenate([np.full(ITEM, p, dtype=np.float32) for p in SPEECH * 30 + SILENCE * 2])
-    driver.run(driver.core.hear(sound, driver.now))
-    assert driver.fed == 128
-    heard = 0
-    while heard < sound.size // ITEM:
+    sound = SPEECH * 30 + SILENCE * 2
+    driver.append(sound)
+    for heard in range(len(sound)):
         assert heard < driver.fed <= heard + 128
-        driver.emit(driver.task("listen").key, "speech", float(sound[heard * ITEM]))
-        heard += 1
+        driver.listen(1)
     assert "response.created" in driver.types()
-    fed = [c for c in driver.commands if isinstance(c, FeedMic)]
-    assert np.array_equal(np.concatenate([c.rows for c in fed]).reshape(-1), sound)
+    rows = [row for c in driver.commands if isinstance(c, FeedMic) for row in c.rows]
+    assert np.array_equal([row[0] for row in rows], np.array(sound, dtype=np.float32))
+
+
+def test_what_was_committed_by_hand_is_not_a_turn_again() -> None:
+    driver = Driver()
+    driver.append(SPEECH + PAUSE + SILENCE)
+    driver.client({"type": "input_audio_buffer.commit"})
+    driver.listen()
+    assert driver.types()[-1] == "conversation.item.done"
+    driver.hear(SPEECH + PAUSE + SILENCE)
+    assert driver.types().count("input_audio_buffer.committed") == 2
 
 
 def test_a_session_ends_when_its_time_is_over() -> None:

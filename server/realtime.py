@@ -75,7 +75,6 @@ class RealtimeSocket:
         self._outgoing: dict[str, Outgoing] = {}
         self._mistakes = ErrorBudget()
         self._runtime = runtime
-        self._pump: Pump | None = None
 
     # ------------------------------------------------------------------------------------------- Transport
 
@@ -118,19 +117,28 @@ class RealtimeSocket:
             self._runtime.on_trace = self._traced
         try:
             async with asyncio.TaskGroup() as group:
-                self._pump = pump = Pump(
-                    self._core, self._runtime, self, group, asyncio.get_running_loop().time, self._metrics
-                )
-                group.create_task(self._write())
+                clock = asyncio.get_running_loop().time
+                pump = Pump(self._core, self._runtime, self, group, clock, self._metrics)
                 group.create_task(self._watch(pump))
+                writing = group.create_task(self._write())
                 pump.start(self._core.open(self._asked.session))
-                try:
-                    await self._read(pump)
-                finally:
-                    pump.stop()
+                reading = group.create_task(self._read(pump))
+                await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+                pump.stop()
+                if not reading.done():
+                    reading.cancel()
+                    await asyncio.wait({reading})
+                    await self._say_goodbye(writing.result())
                 raise _Over
         except* (_Over, ConnectionError):
             pass
+
+    async def _say_goodbye(self, close: Close) -> None:
+        """Close, and wait for the client: a socket that is closed with frames unread takes our last ones along.
+
+        The reader has to have stopped: the library does not wait for the client while somebody else reads.
+        """
+        await self._socket.close(code=close.code, message=close.reason.encode())
 
     async def _read(self, pump: Pump) -> None:
         async for message in self._socket:
@@ -179,12 +187,12 @@ class RealtimeSocket:
             await pump.room()
             pump.hear(self._incoming.feed(event.audio[start : start + step]))
 
-    async def _write(self) -> None:
+    async def _write(self) -> Close:
+        """Write frames until the last one, which says how to close."""
         while True:
             frame = await self._outbound.pop()
             if isinstance(frame, Close):
-                await self._socket.close(code=frame.code, message=frame.reason.encode())
-                raise _Over
+                return frame
             await self._socket.send_frame(frame.body, WSMsgType.TEXT)
             self._outbound.written(frame)
 

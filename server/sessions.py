@@ -95,7 +95,11 @@ async def _serve(
     request: web.Request, server: Server, runtime: Runtime, offer: Offer, asked: Asked
 ) -> web.StreamResponse:
     connection = web.WebSocketResponse(
-        protocols=(PROTOCOL,), heartbeat=HEARTBEAT_SECONDS, max_msg_size=FRAME_BYTES, compress=False
+        protocols=(PROTOCOL,),
+        timeout=GOODBYE_SECONDS,
+        heartbeat=HEARTBEAT_SECONDS,
+        max_msg_size=FRAME_BYTES,
+        compress=False,
     )
     await connection.prepare(request)
     bound_sending(request)

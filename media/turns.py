@@ -29,8 +29,10 @@ class TurnSettings:
     """Sound before the first item of speech that belongs to the turn."""
     silence_duration_ms: int = 500
     """Silence that ends a turn (not in semantic mode)."""
-    prepare_ms: int = 200
+    prepare_ms: int = 128
     """Silence after which the answer is prepared and the turn model is asked."""
+    sure_ms: int = 200
+    """Silence that ends a turn which the turn model takes for complete."""
     eagerness: Eagerness | None = None
     """Semantic mode and its cap."""
     rate: int = 16_000
@@ -58,7 +60,7 @@ class TurnSettings:
             return self.samples(self.silence_duration_ms)
         cap = CAPS[self.eagerness]
         unsure = 1.0 if complete is None else 1.0 - min(max(complete, 0.0), 1.0)
-        return self.samples(self.prepare_ms + unsure * (cap - self.prepare_ms))
+        return self.samples(self.sure_ms + unsure * (cap - self.sure_ms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ class Conversation:
 
     Tasks and their inputs → emissions:
       listen      (standing; live stream `mic`)              → `speech`: float, one per mic item
+      warm        history, tools                             → nothing of use
       judge       audio: Slice(mic)                          → `complete`: float, the turn model's p(turn is over)
       transcribe  audio: Slice(mic)                          → `transcript`: {"text", "segments":
                                                                  [{"text","start","end"}]} in seconds
@@ -38,6 +39,7 @@ class Conversation:
     voices: tuple[str, ...] = ("default",)
     listen: str = "listen"
     judge: str = "judge"
+    warm: str = ""  # a task that reads history and tools ahead of an answer, so that it need not; "" = there is none
     transcribe: str = "transcribe"
     answer: Mapping[tuple[bool, bool], str] = field(
         default_factory=lambda: {

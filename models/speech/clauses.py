@@ -5,8 +5,9 @@ the clause up to `LOOK_AHEAD` characters behind e. However the text is cut into 
 flush is a border of its own.
 
 Ends of sentences are borders; commas, colons, dashes are, once enough words stand before them (few in the first clause
-of a response, so that sound comes early; more later, so that it does not sound chopped); else a clause is cut at a
-space when it gets too long.
+of a response, so that sound comes early; more later, so that it does not sound chopped). The first clause also ends
+before a word that links it to what follows ("because", "and"), as a speaker might pause there. Else a clause is cut at
+a space when it gets too long.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-LOOK_AHEAD = 8  # characters behind a mark that may be read: closing quotes, a space, the next letter
+LOOK_AHEAD = 8  # characters behind a mark that may be read: closing quotes, a space, the next letter, a linking word
 
 _SENTENCE = ".!?…"
 _PAUSE = ",;:–—-"
@@ -29,6 +30,7 @@ _ALWAYS_GOES_ON = frozenset(
 _MAY_END = frozenset(
     "etc inc ltd co corp jr sr a.m p.m am pm al no sat sun mar mon wed min max ed ext fig est sec ch".split()  # noqa: SIM905
 )
+_LINKS = frozenset("and because but or since so unless until when where whereas which while who".split())  # noqa: SIM905
 _WORD = re.compile(r"[^\s]*\w[^\s]*")
 _IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _INITIALS = re.compile(r"[^\W\d_](?:\.[^\W\d_])+")
@@ -37,20 +39,28 @@ _LAST_TOKEN = re.compile(r"\S+$")
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A stretch of a response's text; the clauses of a response lie end to end."""
+    """A stretch of a response's text; the clauses of a response lie end to end.
+
+    `open`: it was cut between two words of a sentence, not at a mark.
+    """
 
     text: str
     start: int  # characters of the response's text [start, end)
     end: int
     index: int
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClauseRules:
-    """Words before a pause mark ends a clause, and characters after which it is cut at a space."""
+    """Words before a pause mark ends a clause, and characters after which it is cut at a space.
+
+    `first_link_words`: words before a linking word ends the first clause, 0 = none does.
+    """
 
     first_words: int = 3
-    first_chars: int = 80
+    first_link_words: int = 4
+    first_chars: int = 72
     words: int = 8
     chars: int = 220
 
@@ -78,23 +88,29 @@ class Clauses:
             first = count == 0
             words = self.rules.first_words if first else self.rules.words
             chars = self.rules.first_chars if first else self.rules.chars
-            end = border(pending, words=words, chars=chars, last=last)
+            links = self.rules.first_link_words if first else 0
+            end = border(pending, words=words, chars=chars, links=links, last=last)
             if end is None:
                 break
-            found.append(Clause(pending[:end], start, start + end, count))
+            cut = end < len(pending) or not last
+            between = cut and pending[:end].rstrip()[-1:].isalnum() and "\n" not in pending[:end]
+            found.append(Clause(pending[:end], start, start + end, count, between))
             pending, start, count = pending[end:], start + end, count + 1
         return found, replace(self, pending=pending, start=start, count=count)
 
 
-def border(text: str, *, words: int, chars: int, last: bool) -> int | None:
+def border(text: str, *, words: int, chars: int, last: bool, links: int = 0) -> int | None:
     """Length of the first clause of `text`, or None if that needs more text (never if `last` and there is any).
 
-    A pause mark counts after `words` words; the clause has at most `chars` characters.
+    A pause mark counts after `words` words, a linking word after `links` (0 = never); the clause has at most `chars`
+    characters.
     """
     at = 0
     while at < min(len(text), chars):
-        if not last and len(text) < at + 1 + LOOK_AHEAD and _undecided(text, at):
+        if not last and len(text) < at + 1 + LOOK_AHEAD and _undecided(text, at, links):
             return None
+        if links and _links(text, at) and _count(text[:at]) >= links:
+            return at + 1
         if end := _ends_at(text, at, words):
             return min(end, chars)
         at += 1
@@ -103,8 +119,19 @@ def border(text: str, *, words: int, chars: int, last: bool) -> int | None:
     return len(text) if last else None
 
 
-def _undecided(text: str, at: int) -> bool:
+def _links(text: str, at: int) -> bool:
+    """Whether a linking word stands behind the space at `at`, between two words."""
+    if text[at] != " " or not text[:at][-1:].isalnum():
+        return False
+    word, space, _ = text[at + 1 : at + 1 + LOOK_AHEAD].partition(" ")
+    return bool(space) and word in _LINKS
+
+
+def _undecided(text: str, at: int, links: int) -> bool:
     """Whether what stands at `at` may be a border that the text behind it decides, and that text is not there yet."""
+    if links and text[at] == " ":
+        begun = text[at + 1 :]
+        return " " not in begun and any(word.startswith(begun) for word in _LINKS)
     if text[at] == "\n" or text[at] not in _BORDERS:
         return False
     behind = _closed(text, at + 1)

@@ -119,13 +119,18 @@ class ClauseSubmodule:
 
     def _record(self, clause: Clause) -> Value:
         spoken = normalise(clause.text, self.language)
-        if not any(c.isalnum() for c in spoken.text):
+        said, starts, ends = spoken.text, list(spoken.starts), list(spoken.ends)
+        if not any(c.isalnum() for c in said):
             return None
+        if clause.open:  # the voice must not fall as at the end of a sentence
+            said = said.rstrip()
+            starts, ends = [*starts[: len(said)], ends[len(said) - 1]], [*ends[: len(said)], ends[len(said) - 1]]
+            said += ","
         return {
             "text": clause.text,
-            "spoken": spoken.text,
-            "starts": np.array(spoken.starts, np.int64) + clause.start,
-            "ends": np.array(spoken.ends, np.int64) + clause.start,
+            "spoken": said,
+            "starts": np.array(starts, np.int64) + clause.start,
+            "ends": np.array(ends, np.int64) + clause.start,
             "start": clause.start,
             "end": clause.end,
             "index": clause.index,

@@ -96,6 +96,7 @@ def _talking() -> tuple[Partition, ...]:
             (
                 Walk("prefill", prompted("history", "tools"), then="decode"),
                 Walk("prefill_heard", prompted("history", "tools", "transcript"), then="decode"),
+                Walk("warm", prompted("history", "tools")),
                 Walk("decode", decode),
             ),
         ),
@@ -188,7 +189,7 @@ def _rolling() -> tuple[Partition, ...]:
     )
 
 
-CONVERSATION = Conversation(speech_rate=RATE)
+CONVERSATION = Conversation(speech_rate=RATE, warm="warm")
 
 
 class Toy:
@@ -221,6 +222,7 @@ class Toy:
             tasks=(
                 Task("listen", {"ear": "listen"}, standing=True),
                 Task("judge", {"turns": "judge"}, ("audio",)),
+                Task("warm", {"lm": "warm"}, plain),
                 Task("transcribe", {"asr": "transcribe"}, ("audio",)),
                 Task("answer_speech", spoken, plain),
                 Task("answer_text", written, plain),

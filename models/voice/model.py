@@ -2,6 +2,7 @@
 
     listen      mic ~> vad → speech                                              one firing a microphone item
     judge       turn(audio) → complete
+    warm        prompt → LM: the K/V of a conversation before its next message is there
     transcribe  cut(audio) ~piece~> loop over pieces: encoder → ASR_begin → loop ASR ↺ token → transcript
     answer      [transcribe ~transcript~>] prompt → LM; loop LM ↺ token, ~text_tokens~> text
                 text ~written~> clauses ~clause~> loop: phonemes → acoustic ~frames~> decoder → audio
@@ -33,7 +34,7 @@ from mstar.graph.declare import (
 from mstar.streaming.policies import RampChunkPolicy
 from mstar.tensors import Value
 
-CONVERSATION = Conversation(speech_rate=22_050, context=2048)
+CONVERSATION = Conversation(speech_rate=22_050, context=2048, warm="warm")
 SPEECH_WINDOW = 2 * CONVERSATION.speech_rate
 """Samples of an answer that may be on their way to a listener who has not asked for more."""
 FIRST_FRAMES = 16
@@ -104,6 +105,7 @@ def _talking() -> tuple[Partition, ...]:
             (
                 Walk("prefill", prompted("history", "tools"), then="decode"),
                 Walk("prefill_heard", prompted("history", "tools", "transcript"), then="decode"),
+                Walk("warm", prompted("history", "tools")),
                 Walk("decode", decode),
             ),
         ),
@@ -202,6 +204,7 @@ class Voice:
             tasks=(
                 Task("listen", {"ear": "listen"}, standing=True),
                 Task("judge", {"turns": "judge"}, ("audio",)),
+                Task("warm", {"lm": "warm"}, plain),
                 Task("transcribe", heard, ("audio",)),
                 Task("answer_speech", {**asked, **spoken}, plain),
                 Task("answer_text", asked, plain),

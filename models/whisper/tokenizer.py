@@ -96,7 +96,7 @@ class Tokenizer:
         return self.raw(ids).decode("utf-8", errors="replace")
 
     def segments(self, ids: Sequence[int], *, end: float) -> tuple[Segment, ...]:
-        """The stretches of text between times; one that has no closing time ends at `end` seconds."""
+        """The stretches of text between times, all within `end` seconds; the last may lack its closing time."""
         found: list[Segment] = []
         start, words = 0.0, list[int]()
         for token in ids:
@@ -104,6 +104,7 @@ class Tokenizer:
             if at is None:
                 words.append(token)
                 continue
+            at = min(at, end)
             if text := self.text(words):
                 found.append(Segment(start, max(at, start), text))
             start, words = at, []

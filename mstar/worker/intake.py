@@ -144,13 +144,7 @@ class Intake:
 
     def _put(self, request: RequestState, stream: str, partition: str, message: Feed) -> None:
         buffer = request.buffers[(stream, partition)]
-        now = self._ready.now
-        if message.rows and request.session.family.inlets[(stream, partition)].edge.items == "one":
-            last = len(message.value) - 1
-            for place, item in enumerate(message.value):
-                buffer.put(message.index + place, item, now=now, cut=message.cut and place == last)
-        else:
-            buffer.put(message.index, message.value, now=now, cut=message.cut)
+        buffer.put(message.index, message.value, rows=message.rows, cut=message.cut, now=self._ready.now)
         self._ready.refresh(request, partition)
 
     def _each_inlet(

@@ -49,17 +49,14 @@ class Outflow:
         now = self._ready.now
         match value:
             case Many(items=items, cut=cut):
-                for place, item in enumerate(items):
-                    buffer.put(index + place, item, cut=cut and place == len(items) - 1, now=now)
-                index += len(items)
-                if cut and not items:
+                for item in items:
+                    index += buffer.put(index, item, rows=False, now=now)
+                if cut:
                     buffer.cut(index)
             case Rows(array=array, cut=cut):
-                buffer.put(index, array, cut=cut, now=now)
-                index += int(array.shape[0])
+                index += buffer.put(index, array, rows=True, cut=cut, now=now)
             case _:
-                buffer.put(index, value, now=now)
-                index += 1
+                index += buffer.put(index, value, now=now)
         request.produced[key] = index
 
     def _emit(self, request: RequestState, output: str, modality: str, value: Output) -> None:

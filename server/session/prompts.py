@@ -15,7 +15,7 @@ from server.events.client import ResponseParams
 from server.events.items import InputItem, Item, check_item
 from server.events.session import ChosenTool, Session, VoiceId, check_format
 from server.session.commands import Input
-from server.session.context import Budget, messages, tools_value
+from server.session.context import Budget, Message, messages, tools_value
 from server.session.items import entry_of
 from server.session.log import Entry, Log
 from server.session.options import Options
@@ -96,6 +96,25 @@ class Prompts:
 
         A spoken last entry without words goes in as sound, behind the history.
         """
+        history, tools, kept = self._prompt(session, spec, entries)
+        inputs: dict[str, Input] = {"history": history, "tools": tools}
+        sound = kept[-1].sound if kept else None
+        if sound is not None:
+            inputs["audio"] = sound.audio
+        spoken = spec.modality == "audio"
+        task = self._offer.answer[(sound is not None, spoken)]
+        chars = sum(len(str(message["content"])) for message in history) + len(str(tools)) * bool(tools)
+        return TaskRequest(task, inputs, self._settings(spec, spoken=spoken)), chars, len(history)
+
+    def warm(self, session: Session, spec: Spec, entries: Sequence[Entry]) -> TaskRequest:
+        """The task that reads what is known of the next prompt. Raises TooLong."""
+        history, tools, _ = self._prompt(session, spec, entries)
+        return TaskRequest(self._offer.warm, {"history": history, "tools": tools})
+
+    def _prompt(
+        self, session: Session, spec: Spec, entries: Sequence[Entry]
+    ) -> tuple[list[Message], list[Message], list[Entry]]:
+        """Messages and tools, and the entries they are of. Raises TooLong."""
         bounded = spec.max_output_tokens
         reserve = self._options.answer_tokens if bounded == "inf" else bounded
         reserve = min(reserve, self.budget.context // 2)
@@ -104,17 +123,10 @@ class Prompts:
         kept = self.budget.fit(entries, fixed, reserve, session.truncation)
         if kept is None:
             raise TooLong
-        sound = kept[-1].sound if kept else None
         history = messages(kept)
         if spec.instructions:
             history = [{"role": "system", "content": spec.instructions}, *history]
-        inputs: dict[str, Input] = {"history": history, "tools": tools}
-        if sound is not None:
-            inputs["audio"] = sound.audio
-        spoken = spec.modality == "audio"
-        task = self._offer.answer[(sound is not None, spoken)]
-        chars = sum(len(str(message["content"])) for message in history) + len(str(tools)) * bool(tools)
-        return TaskRequest(task, inputs, self._settings(spec, spoken=spoken)), chars, len(history)
+        return history, tools, kept
 
     def _settings(self, spec: Spec, *, spoken: bool) -> dict[str, Value]:
         settings: dict[str, Value] = {}

@@ -6,6 +6,7 @@ from typing import Literal
 
 from models.registry import Conversation as Offer
 from mstar.errors import Rejected
+from mstar.tensors import Value
 from server.events.client import ResponseParams
 from server.events.server import (
     ConversationItemTruncated,
@@ -34,6 +35,19 @@ MOST_RETRIES = 4
 """How often a prompt that the model finds too long is shortened."""
 
 CancelReason = Literal["turn_detected", "client_cancelled"]
+
+
+class _Nobody:
+    """Owner of a task whose emissions nobody waits for."""
+
+    def emission(self, _output: str, _index: int, _value: Value, _now: float) -> None:
+        return
+
+    def ended(self, _end: Ended, _now: float) -> None:
+        return
+
+
+_NOBODY = _Nobody()
 
 
 class Responder:
@@ -84,6 +98,16 @@ class Responder:
             return None
         answer.key = self._tasks.start(answer.request, answer)
         return answer
+
+    def warm(self) -> None:
+        """Somebody begins to speak: let the family read the conversation so far, so that an answer need not."""
+        if not self._offer.warm:
+            return
+        spec = spec_of(self.session, None, self._log, self._out.new_id, self._offer)
+        try:
+            self._tasks.start(self._prompts.warm(self.session, spec, self._log.entries), _NOBODY)
+        except TooLong:
+            return
 
     def drop(self, answer: Answer) -> None:
         """The user went on: nobody wants this prepared answer."""

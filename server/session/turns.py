@@ -201,6 +201,8 @@ class TurnTaker:
             speech.interrupt_at = signal.onset + least * self._mic.rate // 1000
             if self._state.now >= speech.interrupt_at:
                 self._interrupt(speech, now)
+        if detection is not None and detection.create_response and not self._options.transcribing:
+            self._responder.warm()
 
     def _interrupt(self, speech: Utterance, now: float) -> None:
         speech.interrupt_at = None

@@ -23,6 +23,8 @@ def prompt(_: Mapping[str, Value]) -> PerCall:
         history = [record(each) for each in items(call.inputs["history"])]
         tools = [record(each) for each in items(call.inputs["tools"])]
         rendered = render(history, tools, None if heard is None else text(record(heard)["text"]))
+        if call.walk == "warm":
+            rendered = rendered.removesuffix("assistant:")
         return {"tokens": np.frombuffer(rendered.encode(), dtype=np.uint8).astype(np.int64)}
 
     return PerCall(run, ("tokens",))

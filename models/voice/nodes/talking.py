@@ -25,7 +25,8 @@ CALL_OPENS, CALL_ENDS = "<tool_call>", "</tool_call>"
 class PromptSubmodule:
     """Inputs `history` (messages), `tools`, and `transcript` where the last user message was spoken → `tokens` [n].
 
-    Raises Rejected (`context_length_exceeded`) beyond `context` tokens.
+    In the walk `warm` the tokens are those that the prompt begins with whatever the user says next. Raises Rejected
+    (`context_length_exceeded`) beyond `context` tokens.
     """
 
     max_batch = 16
@@ -48,7 +49,14 @@ class PromptSubmodule:
         if "transcript" in call.inputs:
             messages.append({"role": "user", "content": record(call.inputs["transcript"])["text"]})
         tools = items(call.inputs["tools"])
-        ids = self.template.ids(messages, tools=[{"type": "function", "function": tool} for tool in tools] or None)
+        described = [{"type": "function", "function": tool} for tool in tools] or None
+        if call.walk == "warm":
+            first, second = (
+                self.template.ids([*messages, {"role": "user", "content": word}], tools=described) for word in "ab"
+            )
+            ids = first[: next(i for i, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1])]
+        else:
+            ids = self.template.ids(messages, tools=described)
         if len(ids) > self.context:
             raise Rejected(
                 f"the conversation is {len(ids)} tokens long, {self.context} are the most",

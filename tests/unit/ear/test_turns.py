@@ -43,9 +43,9 @@ def test_a_turn_with_a_pause_in_it() -> None:
     _, signals = heard(TurnSettings(), speech)
     assert signals == [
         SpeechStarted(at=20 * ITEM - 4800, onset=20 * ITEM, now=22 * ITEM),
-        Pause(at=30 * ITEM, length=7 * ITEM, now=37 * ITEM),
+        Pause(at=30 * ITEM, length=4 * ITEM, now=34 * ITEM),
         SpeechResumed(at=38 * ITEM, now=40 * ITEM),
-        Pause(at=43 * ITEM, length=7 * ITEM, now=50 * ITEM),
+        Pause(at=43 * ITEM, length=4 * ITEM, now=47 * ITEM),
         SpeechStopped(at=43 * ITEM, now=59 * ITEM),
     ]
 

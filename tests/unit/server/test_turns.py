@@ -12,7 +12,7 @@ from server.session.commands import ClearAudio, FeedMic, GrantCredit, InterruptT
 from server.session.options import Options
 from tests.unit.server.driver import ITEM, OFFER, Driver
 
-SPEECH, PAUSE, SILENCE = [0.9] * 20, [0.01] * 7, [0.01] * 10
+SPEECH, PAUSE, SILENCE = [0.9] * 20, [0.01] * 4, [0.01] * 13
 
 
 def detection(driver: Driver, **given: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, get_args
 
 import av
 import numpy as np
+import soundfile
 from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
 
@@ -48,19 +49,10 @@ class Encoder(Protocol):
         ...
 
 
-def wav_header(rate: int, samples: int | None) -> bytes:
-    """44 bytes before 16 bit mono PCM; `samples` None = length unknown (0xFFFFFFFF, as streamed files have it)."""
-    size = UNKNOWN_LENGTH if samples is None else 2 * samples
-    riff = UNKNOWN_LENGTH if samples is None else size + 36
-    if not 0 <= riff <= UNKNOWN_LENGTH:
-        raise ValueError(f"samples of a wav file must be fewer than 2**31, not {samples}")
+def wav_header(rate: int) -> bytes:
+    """44 bytes before 16 bit mono PCM whose length is not known yet (0xFFFFFFFF, as streamed files have it)."""
     form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
-    return struct.pack("<4sI4s", b"RIFF", riff, b"WAVE") + form + struct.pack("<4sI", b"data", size)
-
-
-def wav(pcm: Pcm16, rate: int) -> bytes:
-    """A whole wav file of int16 [n]."""
-    return wav_header(rate, pcm.size) + to_bytes(pcm)
+    return struct.pack("<4sI4s", b"RIFF", UNKNOWN_LENGTH, b"WAVE") + form + struct.pack("<4sI", b"data", UNKNOWN_LENGTH)
 
 
 class _Raw:
@@ -95,13 +87,6 @@ class _Sink:
         return out
 
 
-class _File(BytesIO):
-    """Where a muxer writes that may go back: the file is whole at the end, nothing is ready before."""
-
-    def drain(self) -> bytes:
-        return b""
-
-
 _MP3_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 _AAC_RATES = (*_MP3_RATES, 64000, 88200, 96000)
 _OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
@@ -110,7 +95,7 @@ _OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
 class _Muxed:
     """A codec of FFmpeg in its container; a rate that the codec does not know is resampled to the next that it does."""
 
-    def __init__(self, form: Format, rate: int, bit_rate: int | None, sink: _Sink | _File) -> None:
+    def __init__(self, form: Format, rate: int, bit_rate: int | None, sink: _Sink) -> None:
         container, codec, sample_format, rates, options = {
             "flac": ("flac", "flac", "s16", (rate,), {}),
             "mp3": ("mp3", "libmp3lame", "s16p", _MP3_RATES, {"write_xing": "0", "id3v2_version": "0"}),
@@ -175,7 +160,7 @@ def encoder(form: Format, rate: int, *, bit_rate: int | None = None) -> Encoder:
         case "pcm":
             return _Raw(to_bytes)
         case "wav":
-            return _Raw(to_bytes, wav_header(rate, None))
+            return _Raw(to_bytes, wav_header(rate))
         case "pcmu" | "pcma":
             if rate != 8000:
                 raise ValueError(f"rate of {form} must be 8000 Hz, not {rate}")
@@ -187,14 +172,17 @@ def encoder(form: Format, rate: int, *, bit_rate: int | None = None) -> Encoder:
 
 
 def encode(form: Format, pcm: Pcm16, rate: int, *, bit_rate: int | None = None) -> bytes:
-    """A whole sound at once; int16 [n]. wav and flac state their true length."""
-    if form == "wav":
-        return wav(pcm, rate)
-    if form == "flac":
-        file = _File()
-        whole = _Muxed(form, rate, bit_rate, file)
-        whole.feed(pcm)
-        whole.finish()
-        return file.getvalue()
+    """A whole sound at once; int16 [n]. wav and flac state their true length. ValueError as in `encoder`."""
+    if form == "wav" or (form == "flac" and pcm.size):  # libsndfile writes no flac file before its first sample
+        return _written(form, pcm, rate)
     stream = encoder(form, rate, bit_rate=bit_rate)
     return stream.feed(pcm) + stream.finish()
+
+
+def _written(form: Literal["wav", "flac"], pcm: Pcm16, rate: int) -> bytes:
+    file = BytesIO()
+    try:
+        soundfile.write(file, pcm, rate, format=form.upper(), subtype="PCM_16")
+    except soundfile.LibsndfileError as error:
+        raise ValueError(f"rate of {form} can not be {rate} Hz: {error.error_string}") from error
+    return file.getvalue()

@@ -7,6 +7,7 @@ from io import BytesIO
 
 import av
 import numpy as np
+import soundfile
 from av.audio.frame import AudioFrame
 from av.container import InputContainer
 
@@ -16,10 +17,12 @@ MAX_BYTES = 25 * 1024 * 1024
 MAX_SECONDS = 30 * 60.0
 MAX_SAMPLES = 30 * 60 * 48_000
 """Whatever the rate: bounds the memory that a small file can blow up to."""
+BLOCK = 1 << 16
+"""Samples, over all channels, of a wav or flac file that are read at once."""
 
 
 def container_format(blob: bytes) -> str:
-    """The demuxer for these bytes by their signature; ValueError if it is none of the formats taken.
+    """What these bytes are by their signature, in FFmpeg's words; ValueError if it is none of the formats taken.
 
     Naming the demuxer keeps FFmpeg from trying the ones that open further files or addresses (playlists).
     """
@@ -49,6 +52,8 @@ def decode_any(blob: bytes, *, max_bytes: int = MAX_BYTES, max_seconds: float = 
     if len(blob) > max_bytes:
         raise ValueError(f"audio must be at most {max_bytes} bytes, got {len(blob)}")
     name = container_format(blob)
+    if name == "wav" or (name == "flac" and _states_length(blob)):
+        return _read(blob, name, max_seconds)
     try:
         with av.open(
             BytesIO(blob), "r", format=name, options={"protocol_whitelist": ""}, metadata_errors="ignore"
@@ -58,22 +63,59 @@ def decode_any(blob: bytes, *, max_bytes: int = MAX_BYTES, max_seconds: float = 
         raise ValueError(f"audio could not be decoded as {name}: {error.strerror}") from error
 
 
+def _states_length(flac: bytes) -> bool:
+    """Whether STREAMINFO (RFC 9639, section 8.2) counts the samples; libsndfile fails at the end of a file without."""
+    return bool(int.from_bytes(flac[21:26]) & 0xFFFFFFFFF)
+
+
+def _read(blob: bytes, name: str, max_seconds: float) -> tuple[PcmF, int]:
+    """Uncompressed and lossless files, by libsndfile: in blocks, since a header may promise more than there is."""
+    try:
+        with soundfile.SoundFile(BytesIO(blob)) as file:
+            sound = _Sound(file.samplerate, max_seconds)
+            while True:
+                block = file.read(max(1, BLOCK // file.channels), dtype="float32", always_2d=True)
+                if not len(block):
+                    return sound.whole(), sound.rate
+                sound.add(block.mean(axis=1, dtype=np.float32))
+    except soundfile.SoundFileRuntimeError as error:
+        raise ValueError(f"audio could not be decoded as {name}: {error}") from error
+
+
 def _decoded(container: InputContainer, max_seconds: float) -> tuple[PcmF, int]:
     if not container.streams.audio:
         raise ValueError("audio file has no sound stream")
-    rate = 0
-    parts: list[PcmF] = []
-    samples = 0
+    sound: _Sound | None = None
     for frame in _planar(container):
-        rate = frame.sample_rate
-        samples += frame.samples
-        limit = min(max_seconds * rate, MAX_SAMPLES)
-        if samples > limit:
-            raise ValueError(f"audio must be at most {limit / rate:g} seconds long")
-        parts.append(frame.to_ndarray().mean(axis=0, dtype=np.float32))
-    if not samples:
+        sound = sound or _Sound(frame.sample_rate, max_seconds)
+        sound.add(frame.to_ndarray().mean(axis=0, dtype=np.float32))
+    if sound is None:
         raise ValueError("audio file holds no samples")
-    return np.concatenate(parts), rate
+    return sound.whole(), sound.rate
+
+
+class _Sound:
+    """Samples as they come, up to the limits."""
+
+    def __init__(self, rate: int, max_seconds: float) -> None:
+        self.rate = rate
+        self._limit = min(max_seconds * rate, MAX_SAMPLES)
+        self._samples = 0
+        self._parts: list[PcmF] = []
+
+    def add(self, pcm: PcmF) -> None:
+        self._samples += pcm.size
+        if self._samples > self._limit:
+            raise ValueError(f"audio must be at most {self._limit / self.rate:g} seconds long")
+        self._parts.append(pcm)
+
+    def whole(self) -> PcmF:
+        if not self._samples:
+            raise ValueError("audio file holds no samples")
+        pcm = np.concatenate(self._parts)
+        if not np.isfinite(pcm).all():
+            raise ValueError("audio file holds samples that are no numbers")
+        return pcm
 
 
 def _planar(container: InputContainer) -> Iterator[AudioFrame]:

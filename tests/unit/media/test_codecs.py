@@ -13,6 +13,7 @@ from media.frames import Pcm16, PcmF, from_bytes, to_float
 from media.g711 import alaw_decode, mulaw_decode
 
 SPEECH_RATE = 24000
+NOTHING: Pcm16 = np.zeros(0, np.int16)
 COMPRESSED: list[Format] = ["flac", "mp3", "opus", "aac"]
 
 
@@ -99,7 +100,7 @@ def test_whole_wav_is_read_by_others() -> None:
 def test_streamed_wav_states_an_unknown_length_and_is_readable() -> None:
     pcm = chirp(SPEECH_RATE, 0.3)
     blob = b"".join(streamed("wav", pcm, SPEECH_RATE, 100))
-    assert blob[:44] == wav_header(SPEECH_RATE, None)
+    assert blob[:44] == wav_header(SPEECH_RATE)
     assert blob[4:8] == blob[40:44] == b"\xff\xff\xff\xff"
     decoded, rate = decode_any(blob)
     assert rate == SPEECH_RATE
@@ -107,8 +108,10 @@ def test_streamed_wav_states_an_unknown_length_and_is_readable() -> None:
 
 
 def test_no_sound_at_all_still_makes_a_file() -> None:
-    assert encoder("wav", SPEECH_RATE).finish() == wav_header(SPEECH_RATE, None)
+    assert encoder("wav", SPEECH_RATE).finish() == wav_header(SPEECH_RATE)
     assert encoder("flac", SPEECH_RATE).finish()[:4] == b"fLaC"
+    assert encode("flac", NOTHING, SPEECH_RATE)[:4] == b"fLaC"
+    assert soundfile.info(io.BytesIO(encode("wav", NOTHING, SPEECH_RATE))).frames == 0
 
 
 def test_wrong_wishes_are_refused_by_name() -> None:
@@ -116,5 +119,5 @@ def test_wrong_wishes_are_refused_by_name() -> None:
         encoder("pcmu", 24000)
     with pytest.raises(ValueError, match=r"format must be one of .*, not 'midi'"):
         encoder("midi", 24000)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="samples of a wav file"):
-        wav_header(24000, 1 << 31)
+    with pytest.raises(ValueError, match="rate of flac can not be 700000 Hz"):
+        encode("flac", chirp(8000, 0.1), 700_000)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from media import decode
-from media.codecs import Format, encode
+from media.codecs import Format, encode, encoder
 from media.decode import container_format, decode_any
 from media.frames import to_float
 
@@ -35,6 +35,40 @@ def test_wav_of_every_sample_type(subtype: str) -> None:
     assert rate == 16000
     assert decoded.size == TONE.size
     assert np.abs(decoded - to_float(TONE)).max() < {"PCM_U8": 0.01, "ULAW": 0.01, "ALAW": 0.01}.get(subtype, 1e-6)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_S8", "PCM_16", "PCM_24"])
+def test_flac_of_every_sample_type(subtype: str) -> None:
+    decoded, rate = decode_any(wav_of(to_float(TONE), 8000, subtype, "FLAC"))
+    assert rate == 8000
+    assert decoded.size == TONE.size
+    assert np.abs(decoded - to_float(TONE)).max() < (0.01 if subtype == "PCM_S8" else 1e-6)
+
+
+@pytest.mark.parametrize("form", ["WAV", "FLAC"])
+@pytest.mark.parametrize("channels", [2, 6])
+def test_many_channels_over_many_blocks(form: str, channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "BLOCK", 1000)
+    sound = np.random.default_rng(0).uniform(-0.9, 0.9, (TONE.size, channels))
+    decoded, rate = decode_any(wav_of(sound, 8000, "PCM_24", form))
+    assert rate == 8000
+    assert np.allclose(decoded, sound.mean(axis=1), atol=1e-6)
+
+
+def test_wav_with_a_header_of_unknown_length_and_with_extensible_format() -> None:
+    streamed = encoder("wav", 8000)
+    decoded, rate = decode_any(streamed.feed(TONE) + streamed.finish())
+    assert rate == 8000
+    assert np.array_equal(decoded, to_float(TONE))
+    assert np.array_equal(decode_any(wav_of(TONE, 8000, "PCM_16", "WAVEX"))[0], to_float(TONE))
+
+
+def test_samples_that_are_no_numbers_are_refused() -> None:
+    for wrong in (np.nan, np.inf):
+        sound = to_float(TONE)
+        sound[100] = wrong
+        with pytest.raises(ValueError, match="samples that are no numbers"):
+            decode_any(wav_of(sound, 24000, "FLOAT"))
 
 
 def test_channels_are_averaged() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from mstar.tensors import Value
 from server.session.log import Entry
@@ -21,10 +22,13 @@ class Emitted:
     at: float
 
 
+Forward: TypeAlias = "Callable[[Answer, Emitted | Ended, float], None]"
+
+
 class Answer:
     """Owner of an answer task. While it has no response, what it emits is held."""
 
-    def __init__(self, marks: Marks, forward: Callable[[Answer, Emitted | Ended, float], None]) -> None:
+    def __init__(self, marks: Marks, forward: Forward) -> None:
         self.marks = marks
         self.request: TaskRequest | None = None
         self.key: int | None = None

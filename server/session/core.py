@@ -68,7 +68,7 @@ class SessionCore:
         self._transcripts = Transcripts(self._out, tasks, log, offer.transcribe, self.session)
         self._conversation = Conversation(self._out, log, self._transcripts, offer, options)
         self._responder = Responder(self._out, tasks, log, self._transcripts, offer, options, self.session)
-        self._transcripts.known = self._responder.known
+        self._transcripts.known = self._responder.asking.known
         self._mic = Microphone(self._out, offer.mic_rate, offer.mic_item, offer.mic_history)
         self._turns = TurnTaker(
             self._out,
@@ -217,7 +217,7 @@ class SessionCore:
 
     def _effective(self, session: Session) -> None:
         self.session = session
-        self._responder.session = session
+        self._responder.asking.session = session
         self._transcripts.session = session
         self._turns.session = session
 

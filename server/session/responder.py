@@ -1,4 +1,4 @@
-"""Who is answering: prepared answers, the one response of the conversation, those beside it, and their interruption."""
+"""Who is answering: the one response of the conversation, those beside it, how they go on and how they end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Literal
 
 from models.registry import Conversation as Offer
 from mstar.errors import Rejected
-from mstar.tensors import Value
 from server.events.client import ResponseParams
 from server.events.server import (
     ConversationItemTruncated,
@@ -20,13 +19,14 @@ from server.events.server import (
 from server.events.session import Session
 from server.session import emissions
 from server.session.answers import Answer, Emitted
+from server.session.asking import Asking
 from server.session.commands import ClearAudio, GrantCredit
-from server.session.log import Entry, Log, Sound, cut, user_audio
+from server.session.log import Log, cut
 from server.session.marks import Marks
 from server.session.options import Options
 from server.session.outbox import Outbox
 from server.session.playout import Listener, Playout, ReportedListener, assumed_listener
-from server.session.prompts import Prompts, TooLong, spec_of
+from server.session.prompts import spec_of
 from server.session.responses import Response
 from server.session.tasks import Ended, Tasks
 from server.session.transcripts import Transcripts
@@ -37,21 +37,8 @@ MOST_RETRIES = 4
 CancelReason = Literal["turn_detected", "client_cancelled"]
 
 
-class _Nobody:
-    """Owner of a task whose emissions nobody waits for."""
-
-    def emission(self, _output: str, _index: int, _value: Value, _now: float) -> None:
-        return
-
-    def ended(self, _end: Ended, _now: float) -> None:
-        return
-
-
-_NOBODY = _Nobody()
-
-
 class Responder:
-    """`session` is the effective session object; the core replaces it."""
+    """`asking` starts the tasks behind responses."""
 
     def __init__(
         self,
@@ -63,7 +50,7 @@ class Responder:
         options: Options,
         session: Session,
     ) -> None:
-        self.session = session
+        self.asking = Asking(out, tasks, log, transcripts, offer, options, session, self._take, self._too_long)
         self.active: Answer | None = None
         """The response in progress of the conversation itself; one at a time."""
         self.congested = False
@@ -77,56 +64,25 @@ class Responder:
         self._offer = offer
         self._options = options
         self._conversation_id = out.new_id("conv")
-        self._prompts = Prompts(offer, options)
         self._apart: list[Answer] = []  # responses outside of the conversation
-        self._waiting: list[Answer] = []  # for the words of what was said before
         self._listener = self._new_listener()
         self._playing: list[Answer] = []  # counted playout that has not been heard to its end
 
     # ------------------------------------------------------------------------------------------- beginning
-
-    def prepare(self, sound: Sound, marks: Marks) -> Answer | None:
-        """Start the answer to what the user may have said to its end; what it emits is held until `respond`."""
-        if self.active is not None or any(entry.sound is not None for entry in self._log.entries):
-            return None
-        answer = Answer(marks, self._take)
-        entries = [*self._log.entries, Entry(user_audio(""), sound=sound)]
-        spec = spec_of(self.session, None, self._log, self._out.new_id, self._offer)
-        try:
-            answer.request, answer.chars, answer.messages = self._prompts.request(self.session, spec, entries)
-        except TooLong:
-            return None
-        answer.key = self._tasks.start(answer.request, answer)
-        return answer
-
-    def warm(self) -> None:
-        """Somebody begins to speak: let the family read the conversation so far, so that an answer need not."""
-        if not self._offer.warm:
-            return
-        spec = spec_of(self.session, None, self._log, self._out.new_id, self._offer)
-        try:
-            self._tasks.start(self._prompts.warm(self.session, spec, self._log.entries), _NOBODY)
-        except TooLong:
-            return
-
-    def drop(self, answer: Answer) -> None:
-        """The user went on: nobody wants this prepared answer."""
-        if answer.key is not None:
-            self._tasks.interrupt(answer.key)
 
     def respond(self, params: ResponseParams | None, now: float, marks: Marks, prepared: Answer | None = None) -> None:
         """Begin a response. A prepared answer is taken if it answers just what is asked now.
 
         Raises Rejected while another response of the conversation is in progress.
         """
-        spec = spec_of(self.session, params, self._log, self._out.new_id, self._offer)
+        spec = spec_of(self.asking.session, params, self._log, self._out.new_id, self._offer)
         if spec.conversation and self.active is not None and self.active.response is not None:
             raise Rejected(
                 f"Conversation already has an active response in progress: {self.active.response.id}. "
                 "Wait until the response is finished before creating a new one.",
                 code="conversation_already_has_active_response",
             )
-        adopted = self._adopted(prepared, now)
+        adopted = self.asking.adopt(prepared, now) if prepared is not None else None
         answer = adopted or Answer(marks, self._take)
         playout = None
         if spec.modality == "audio":
@@ -139,55 +95,8 @@ class Responder:
             self._apart.append(answer)
         answer.give(response, now)
         if adopted is None:
-            self._launch(answer, now)
+            self.asking.launch(answer, now)
         self._go_on(answer, now)
-
-    def _adopted(self, prepared: Answer | None, now: float) -> Answer | None:
-        if prepared is None:
-            return None
-        entries = self._log.entries
-        spec = spec_of(self.session, None, self._log, self._out.new_id, self._offer)
-        try:
-            wanted, _, _ = self._prompts.request(self.session, spec, entries)
-        except TooLong:
-            wanted = None
-        if prepared.request != wanted:
-            self.drop(prepared)
-            return None
-        prepared.user = entries[-1]
-        words = prepared.held_transcript()
-        if words is not None:
-            self._transcripts.take(entries[-1], emissions.text(words.value), now)
-        return prepared
-
-    def _launch(self, answer: Answer, now: float) -> None:
-        """Start the task behind a response, once the words of all that was said before are known."""
-        response = answer.response
-        if response is None or response.status != "in_progress":
-            return
-        spec = response.spec
-        entries = self._log.entries if spec.entries is None else spec.entries
-        unknown = [entry for entry in entries[:-1] if entry.sound is not None]
-        if unknown:
-            for entry in unknown:
-                self._transcripts.want(entry)
-            self._waiting.append(answer)
-            return
-        try:
-            answer.request, answer.chars, answer.messages = self._prompts.request(self.session, spec, entries)
-        except TooLong:
-            self._fail(answer, "context_length_exceeded", "The conversation is longer than the model's context.", now)
-            return
-        if entries and entries[-1].sound is not None:
-            answer.user = entries[-1]
-            self._transcripts.leave(answer.user)
-        answer.key = self._tasks.start(answer.request, answer)
-
-    def known(self, now: float) -> None:
-        """The words of something said are known: responses that waited for them go on."""
-        waiting, self._waiting = self._waiting, []
-        for answer in waiting:
-            self._launch(answer, now)
 
     # ------------------------------------------------------------------------------------------- going on
 
@@ -212,7 +121,7 @@ class Responder:
                 response.call(*emissions.call(event.value))
             case "usage":
                 response.tokens = emissions.tokens(event.value)
-                self._prompts.budget.counted(answer.chars, answer.messages, response.tokens.prompt)
+                self.asking.counted(answer, response.tokens.prompt)
             case _:
                 pass
         self._go_on(answer, now)
@@ -225,11 +134,11 @@ class Responder:
                 response.playout.closed = True
             self._go_on(answer, now)
             return
-        too_long = end.code == "context_length_exceeded" and self.session.truncation != "disabled"
+        too_long = end.code == "context_length_exceeded" and self.asking.session.truncation != "disabled"
         if too_long and not answer.said and answer.retries < MOST_RETRIES and response.spec.entries is None:
             answer.retries += 1
-            if self._prompts.budget.too_long(self._log.entries):
-                self._launch(answer, now)
+            if self.asking.shorten():
+                self.asking.launch(answer, now)
                 return
         self._fail(answer, end.code or "engine_error", end.cause or "The answer failed.", now)
 
@@ -329,6 +238,7 @@ class Responder:
             self._playing.remove(answer)
         heard = self._end(answer, now)
         self._close(answer, "cancelled", StatusDetails("cancelled", reason=reason), now)
+        self._tell_marks(answer)
         if playing and heard is not None:
             self._cut(answer, heard)
 
@@ -374,6 +284,9 @@ class Responder:
         for answer in list(self._playing):
             self._silence(answer, "client_cancelled", now)
 
+    def _too_long(self, answer: Answer, now: float) -> None:
+        self._fail(answer, "context_length_exceeded", "The conversation is longer than the model's context.", now)
+
     def _fail(self, answer: Answer, code: str, cause: str, now: float) -> None:
         if answer.response is not None and answer.response.playout is not None:
             answer.response.playout.abandon()
@@ -392,14 +305,14 @@ class Responder:
         if response.status != "in_progress":
             return
         response.close(status, details)
-        self._tell_marks(answer)
+        if not (answer in self._playing and response.playout is not None and response.playout.heard(now) == 0):
+            self._tell_marks(answer)  # else with the first sound heard
         if self.active is answer:
             self.active = None
             self.quiet_since = now if response.playout is None else self._quiet_from(response.playout, now)
         elif answer in self._apart:
             self._apart.remove(answer)
-        if answer in self._waiting:
-            self._waiting.remove(answer)
+        self.asking.forget(answer)
         if answer.user is not None:
             self._transcripts.want(answer.user)
         self._stop_if_heard(answer, now)

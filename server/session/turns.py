@@ -202,7 +202,7 @@ class TurnTaker:
             if self._state.now >= speech.interrupt_at:
                 self._interrupt(speech, now)
         if detection is not None and detection.create_response and not self._options.transcribing:
-            self._responder.warm()
+            self._responder.asking.warm()
 
     def _interrupt(self, speech: Utterance, now: float) -> None:
         speech.interrupt_at = None
@@ -219,7 +219,8 @@ class TurnTaker:
         speech.marks.set("speech_end", self._mic.arrival(signal.at, now), signal.at)
         sound = self._mic.sound(speech.first, speech.stop)
         if detection.create_response and detection.prepare is not False and not self._options.transcribing:
-            speech.prepared = self._responder.prepare(sound, speech.marks)
+            if self._responder.active is None:
+                speech.prepared = self._responder.asking.prepare(sound, speech.marks)
             if speech.prepared is not None:
                 speech.marks.set("prepared", now)
         if isinstance(detection, SemanticVad):
@@ -249,14 +250,14 @@ class TurnTaker:
             self._responder.respond(None, now, speech.marks, prepared)
             return
         if prepared is not None:
-            self._responder.drop(prepared)
+            self._responder.asking.drop(prepared)
         if answer:
             self._deferred = speech.marks
 
     def _drop(self, speech: Utterance) -> None:
         """Whatever was begun for the end of the turn is not wanted (any more)."""
         if speech.prepared is not None:
-            self._responder.drop(speech.prepared)
+            self._responder.asking.drop(speech.prepared)
             speech.prepared = None
         if speech.judging is not None:
             self._tasks.interrupt(speech.judging)

@@ -30,6 +30,7 @@ class Launched:
         self.client = client
         self.processes = processes
         self.directory = run.directory
+        self._run = run
         self._endpoint = endpoint
 
     async def ready(self) -> None:
@@ -48,7 +49,9 @@ class Launched:
         """Raises WorkerLost if a process has ended."""
         for name, process in self.processes.items():
             if process.poll() is not None:
-                raise WorkerLost(f"{name} ended with status {process.returncode}")
+                cause = self._run.cause(name)
+                told = f": {cause.read_text()}" if cause.exists() else f" ended with status {process.returncode}"
+                raise WorkerLost(name + told)
 
     async def stop(self) -> None:
         """End all processes: told first, killed after 10 s; removes the socket directory."""

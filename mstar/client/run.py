@@ -31,6 +31,10 @@ class Run:
         settings: Mapping[str, Any] = self.families[family]["settings"]
         return settings
 
+    def cause(self, process: str) -> Path:
+        """Where a process of the run leaves one line when it can not begin."""
+        return self.directory / f"{process}.cause"
+
     def write(self) -> Path:
         path = self.directory / "run.json"
         ranks = {rank.name: {"device": rank.device, "threads": rank.threads} for rank in self.placement.ranks}

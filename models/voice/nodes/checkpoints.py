@@ -17,9 +17,14 @@ from mstar.tensors import Value
 
 
 def folder(settings: Mapping[str, Value], name: str, part: str) -> Path:
-    """The path that a setting gives, else the folder of the pulled part."""
+    """The path that a setting gives, else the folder of the pulled part. Raises WeightsError if that is not there."""
     given = settings.get(name)
-    return Path(given) if isinstance(given, str) else part_dir(part)
+    if isinstance(given, str):
+        return Path(given)
+    pulled = part_dir(part)
+    if not pulled.is_dir():
+        raise WeightsError(f"{pulled}: no such folder; `mstar pull voice` fetches it")
+    return pulled
 
 
 def threads(settings: Mapping[str, Value]) -> int:

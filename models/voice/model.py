@@ -3,6 +3,7 @@
     listen      mic ~> vad → speech                                              one firing a microphone item
     judge       turn(audio) → complete
     warm        prompt → LM: the K/V of a conversation before its next message is there
+    say         text written by the client ~written~> clauses … decoder → audio
     transcribe  cut(audio) ~piece~> loop over pieces: encoder → ASR_begin → loop ASR ↺ token → transcript
     answer      [transcribe ~transcript~>] prompt → LM; loop LM ↺ token, ~text_tokens~> text
                 text ~written~> clauses ~clause~> loop: phonemes → acoustic ~frames~> decoder → audio
@@ -200,12 +201,19 @@ class Voice:
                     full="wait",
                     history=CONVERSATION.mic_history,
                 ),
+                LiveInput(
+                    "written",
+                    edges=(StreamingGraphEdge("written", "clauses", "clauses", input="text"),),
+                    scope="request",
+                    full="wait",
+                ),
             ),
             tasks=(
                 Task("listen", {"ear": "listen"}, standing=True),
                 Task("judge", {"turns": "judge"}, ("audio",)),
                 Task("warm", {"lm": "warm"}, plain),
                 Task("transcribe", heard, ("audio",)),
+                Task("say", spoken),
                 Task("answer_speech", {**asked, **spoken}, plain),
                 Task("answer_text", asked, plain),
                 Task("answer_audio_speech", {**asked_aloud, **spoken}, with_audio),

@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--session-seconds", type=float, default=3600.0, help="longest life of a session")
     serve.add_argument("--drain-seconds", type=float, default=10.0, help="time for open sessions after SIGTERM")
     serve.add_argument("--strict-truncate", action="store_true", help="refuse truncation beyond an item's end")
+    serve.add_argument("--seed", type=int, help="draw all answers with this seed: equal turns are answered equally")
     serve.add_argument("--tls", nargs=2, type=Path, metavar=("CERT", "KEY"))
     serve.add_argument("--web", type=Path, help="folder of the pages")
     serve.add_argument(
@@ -64,6 +65,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         session_seconds=options.session_seconds,
         drain_seconds=options.drain_seconds,
         strict_truncate=options.strict_truncate,
+        seed=options.seed,
         certificate=certificate,
         private_key=key,
         web=options.web,

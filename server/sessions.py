@@ -43,8 +43,9 @@ def admitted(server: Server) -> Seat:
 
 async def opened(server: Server, family: str, *, trace: bool) -> Runtime:
     """A session of the runtime with a family by its served name. Raises Refusal where the runtime refuses."""
+    seed = server.settings.seed
     try:
-        return await server.client.open(family, trace=trace)
+        return await server.client.open(family, settings={} if seed is None else {"seed": seed}, trace=trace)
     except Rejected as why:
         raise Refusal(503, why.code, why.message, why.param, retry_after=RETRY_SECONDS) from None
 

@@ -23,6 +23,8 @@ class Settings:
     session_seconds: float = 3600.0
     drain_seconds: float = 10.0
     strict_truncate: bool = False
+    seed: int | None = None
+    """What all answers are drawn with; None = each its own."""
     progress_seconds: float = 10.0
     """A busy worker that has not moved for so long is not ready."""
     certificate: Path | None = None

@@ -11,12 +11,14 @@ from server.cli import _parser, family_settings, main, placement_for, settings_o
 
 
 def test_settings() -> None:
-    words = "serve toy voice --port 1 --api-key secret --allow-host h --max-sessions 3 --tls c k --strict-truncate"
+    words = "serve toy voice --port 1 --api-key secret --allow-host h --max-sessions 3 --tls c k --seed 7"
+    words += " --strict-truncate"
     settings = settings_of(_parser().parse_args(words.split()))
     assert settings.families == ("toy", "voice")
     assert (settings.port, settings.api_keys, settings.hosts, settings.max_sessions) == (1, ("secret",), ("h",), 3)
     assert (settings.certificate, settings.private_key) == (Path("c"), Path("k"))
     assert settings.strict_truncate
+    assert settings.seed == 7
     assert "secret" not in repr(settings)
 
 

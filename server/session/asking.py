@@ -101,7 +101,10 @@ class Asking:
         return prepared
 
     def launch(self, answer: Answer, now: float) -> None:
-        """Start the task behind a response, once the words of all that was said before are known."""
+        """Start the task behind a response, once the words of all that was said before are known.
+
+        A noise that is known to hold no words is answered with nothing, as the family answers it.
+        """
         response = answer.response
         if response is None or response.status != "in_progress":
             return
@@ -112,6 +115,9 @@ class Asking:
             for entry in unknown:
                 self._transcripts.want(entry)
             self._waiting.append(answer)
+            return
+        if entries and entries[-1].wordless and not spec.answer_silence:
+            self._take(answer, Ended("done"), now)
             return
         try:
             self._ask(answer, spec, entries)

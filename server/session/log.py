@@ -53,6 +53,13 @@ class Entry:
     def text(self) -> str:
         return "".join(part.words for part in self.item.parts)
 
+    @property
+    def wordless(self) -> bool:
+        """The user's sound, which is known to hold no words."""
+        return bool(self.item.parts) and all(
+            part.type == "input_audio" and part.transcript == "" for part in self.item.parts
+        )
+
     def say(self, text: str) -> None:
         """Replace what the first sounding part says."""
         parts = list(self.item.parts)

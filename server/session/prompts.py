@@ -68,6 +68,7 @@ def spec_of(session: Session, params: ResponseParams | None, log: Log, new_id: I
         tool_choice=_or(params.tool_choice, session.tool_choice),
         metadata=params.metadata or None,
         entries=entries,
+        answer_silence=bool(params.instructions),
     )
 
 
@@ -133,6 +134,8 @@ class Prompts:
         if spoken:
             settings["voice"] = spec.voice if spec.voice in self._offer.voices else self._offer.voices[0]
             settings["speed"] = spec.speed
+        if spec.answer_silence:
+            settings["answer_silence"] = True
         if spec.max_output_tokens != "inf":
             settings["max_tokens"] = spec.max_output_tokens
         if spec.tools:

@@ -61,6 +61,7 @@ class Spec:
     tool_choice: ToolChoice
     metadata: dict[str, str] | None = None
     entries: tuple[Entry, ...] | None = None  # instead of the conversation's
+    answer_silence: bool = False  # answer although the user made a noise without words
 
 
 @dataclass(slots=True)

@@ -120,6 +120,27 @@ def test_a_spoken_question_is_answered(system: LocalSystem) -> None:
     assert len(sound_of(events)) == 4 * WORD_FRAMES * FRAME
 
 
+@pytest.mark.parametrize("task", ["answer_audio_speech", "answer_audio_text"])
+def test_a_noise_without_words_costs_no_language_model(system: LocalSystem, task: str) -> None:
+    session = system.open("toy", trace=True)
+    fired: list[object] = []
+    session.on_trace = lambda traced: fired.extend(row[3] for row in traced.records)
+    rows = items(np.random.default_rng(0).normal(0, 0.3, 16_000).astype(np.float32))
+    session.feed("mic", 0, rows, rows=True)
+    inputs = {"history": [], "tools": [], "audio": Slice("mic", 0, len(rows))}
+    request = session.start(task, inputs)
+    system.run()
+    events = request.drain()
+    assert [value["text"] for value in values(events, "transcript")] == [""]
+    assert len(events) == 2
+    assert end_of(events).status == "done"
+    assert fired == ["hear", "prompt"]
+    insisting = session.start(task, inputs, {"answer_silence": True})
+    system.run()
+    assert text_of(insisting.drain()) == "hello"
+    system.close(session)
+
+
 def test_a_function_call_is_an_emission_and_not_spoken(system: LocalSystem) -> None:
     session = system.open("toy")
     question = ask("please call weather")

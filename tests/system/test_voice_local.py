@@ -104,6 +104,20 @@ def test_what_is_said_is_heard(system: LocalSystem, session: Session) -> None:
     listen.interrupt()
 
 
+def test_a_turn_without_words_runs_no_language_model(system: LocalSystem, session: Session) -> None:
+    fired: list[object] = []
+    session.on_trace = lambda traced: fired.extend(row[3] for row in traced.records)
+    session.feed("mic", 0, np.zeros((40, 512), dtype=np.float32), rows=True)
+    audio = Slice("mic", 0, 40)
+    request = session.start("answer_audio_speech", {"history": COLORS, "tools": [], "audio": audio})
+    system.run()
+    events = request.drain()
+    assert [value["text"] for value in values(events, "transcript")] == [""]
+    assert end_of(events).status == "done"
+    assert len(events) == 2
+    assert "LM" not in fired
+
+
 def test_cancelling_after_the_first_chunk_leaves_the_rest_uncomputed(system: LocalSystem, session: Session) -> None:
     request = ask(session, COLORS, max_tokens=200)
     seen: Events = []

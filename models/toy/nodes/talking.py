@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from models.blocks.silence import nothing_to_answer
 from models.blocks.values import integer, items, record, text
 from models.toy.language import EOS, render, script
 from models.toy.nodes.plain import PerCall
@@ -16,9 +17,11 @@ from mstar.tensors import Value
 
 
 def prompt(_: Mapping[str, Value]) -> PerCall:
-    """history, tools[, transcript] → tokens [n] int64: the bytes of the rendered prompt."""
+    """history, tools[, transcript] → tokens [n] int64: the bytes of the rendered prompt; none for a mere noise."""
 
     def run(call: Call) -> Mapping[str, Output]:
+        if nothing_to_answer(call):
+            return {}
         heard = call.inputs.get("transcript")
         history = [record(each) for each in items(call.inputs["history"])]
         tools = [record(each) for each in items(call.inputs["tools"])]
@@ -27,7 +30,7 @@ def prompt(_: Mapping[str, Value]) -> PerCall:
             rendered = rendered.removesuffix("assistant:")
         return {"tokens": np.frombuffer(rendered.encode(), dtype=np.uint8).astype(np.int64)}
 
-    return PerCall(run, ("tokens",))
+    return PerCall(run, ("tokens",), stop=nothing_to_answer)
 
 
 class ScriptedLM:

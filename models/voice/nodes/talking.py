@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from models.blocks.silence import nothing_to_answer
 from models.blocks.values import integer, items, record
 from models.blocks.values import text as as_text
 from models.llama.nodes import LMSubmodule, language_model
@@ -25,8 +26,8 @@ CALL_OPENS, CALL_ENDS = "<tool_call>", "</tool_call>"
 class PromptSubmodule:
     """Inputs `history` (messages), `tools`, and `transcript` where the last user message was spoken → `tokens` [n].
 
-    In the walk `warm` the tokens are those that the prompt begins with whatever the user says next. Raises Rejected
-    (`context_length_exceeded`) beyond `context` tokens.
+    In the walk `warm` the tokens are those that the prompt begins with whatever the user says next. Where nothing was
+    said there are none, and the walk ends. Raises Rejected (`context_length_exceeded`) beyond `context` tokens.
     """
 
     max_batch = 16
@@ -39,15 +40,15 @@ class PromptSubmodule:
         return Packed({})
 
     def forward(self, packed: Packed, step: Step) -> Outputs:
-        return {"tokens": [self._tokens(call) for call in step.calls]}
+        return {"tokens": [None if nothing_to_answer(call) else self._tokens(call) for call in step.calls]}
 
     def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
-        return False
+        return nothing_to_answer(call)
 
     def _tokens(self, call: Call) -> np.ndarray:
         messages = [record(message) for message in items(call.inputs["history"])]
-        if "transcript" in call.inputs:
-            messages.append({"role": "user", "content": record(call.inputs["transcript"])["text"]})
+        if "transcript" in call.inputs and (said := record(call.inputs["transcript"])["text"]):
+            messages.append({"role": "user", "content": said})
         tools = items(call.inputs["tools"])
         described = [{"type": "function", "function": tool} for tool in tools] or None
         if call.walk == "warm":

@@ -366,3 +366,42 @@ def test_counted_playout_beside_the_conversation_is_played_and_not_interrupted_b
     assert key not in driver.tasks
     assert driver.last("response.done")["response"]["status"] == "cancelled"
     assert "output_audio_buffer.cleared" in driver.types()
+
+
+def nothing_said(driver: Driver) -> None:
+    done = driver.last("response.done")["response"]
+    assert (done["status"], done["output"]) == ("completed", [])
+    assert done["usage"]["output_tokens"] == 0
+    assert not driver.running("answer")
+
+
+def test_a_noise_without_words_is_answered_with_nothing() -> None:
+    driver = Driver()
+    driver.hear(SPEECH + PAUSE)
+    key = driver.task("answer").key
+    driver.emit(key, "transcript", {"text": ""})
+    driver.done(key)
+    assert "response.created" not in driver.types()
+    driver.hear(SILENCE)
+    nothing_said(driver)
+    driver.say()
+    assert prompt(driver.task("answer")) == []
+
+
+def test_a_noise_known_to_hold_no_words_starts_no_task() -> None:
+    driver = Driver()
+    detection(driver, type="server_vad", create_response=False)
+    session = {"type": "realtime", "audio": {"input": {"transcription": {"model": "any"}}}}
+    driver.client({"type": "session.update", "session": session})
+    driver.say()
+    key = driver.task("transcribe").key
+    driver.emit(key, "transcript", {"text": ""})
+    driver.done(key)
+    started = len(starts(driver, "answer_speech"))
+    driver.client({"type": "response.create"})
+    nothing_said(driver)
+    assert len(starts(driver, "answer_speech")) == started
+    driver.client({"type": "response.create", "response": {"instructions": "Say that you heard nothing."}})
+    task = driver.task("answer_speech")
+    assert task.settings["answer_silence"] is True
+    assert prompt(task) == [("system", "Say that you heard nothing.")]

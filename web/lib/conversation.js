@@ -75,9 +75,10 @@ export class Conversation {
     return [...this.entries.values()]
       .map((entry) => ({ ...entry, text: entry.heard ?? entry.text }))
       .filter((entry) => entry.text && (entry.done || entry.role === "assistant"))
-      .map(({ role, text }) => ({
+      .map(({ id, role, text }) => ({
         type: "conversation.item.create",
         item: {
+          id,
           type: "message",
           role,
           content: [{ type: role === "user" ? "input_text" : "output_text", text }],
@@ -99,6 +100,8 @@ export class Conversation {
   added(item) {
     if (item.type !== "message" || (item.role !== "user" && item.role !== "assistant")) return null;
     const part = item.content?.[0];
+    const known = this.entries.get(item.id);
+    if (known?.done) return known; // told again to a new session
     const entry = this.of(item.id, item.role, item.role === "assistant" || part?.type === "input_audio");
     if (part?.text) {
       entry.text = part.text;

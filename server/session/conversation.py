@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from media.frames import PcmF
 from models.registry import Conversation as Offer
 from mstar.errors import Rejected
 from server.events.client import ConversationItemCreate, ConversationItemTruncate
@@ -14,19 +19,29 @@ from server.events.server import (
     ConversationItemTruncated,
     InputAudioBufferCommitted,
 )
-from server.events.session import AudioFormat
+from server.events.session import Audio, AudioFormat
 from server.session.items import entry_of
 from server.session.log import Entry, Log, Sound, truncate, user_audio
 from server.session.options import Options
 from server.session.outbox import Outbox
+from server.session.recordings import Recordings
 from server.session.transcripts import Transcripts
 
 
 class Conversation:
-    def __init__(self, out: Outbox, log: Log, transcripts: Transcripts, offer: Offer, options: Options) -> None:
+    def __init__(
+        self,
+        out: Outbox,
+        log: Log,
+        transcripts: Transcripts,
+        recordings: Recordings,
+        offer: Offer,
+        options: Options,
+    ) -> None:
         self._out = out
         self._log = log
         self._transcripts = transcripts
+        self._recordings = recordings
         self._offer = offer
         self._options = options
 
@@ -44,15 +59,29 @@ class Conversation:
             raise Rejected("The conversation holds too many items.", code="too_many_items", param="item")
         entry = entry_of(item, "item", audio_format, self._out.new_id, self._offer)
         self._add(entry, event.previous_item_id)
+        if entry.sound is not None and isinstance(entry.sound.audio, np.ndarray):
+            pcm = entry.sound.audio.reshape(-1)[: round(entry.sound.seconds * self._offer.mic_rate)]
+            self._recordings.add(entry.id, self._offer.mic_rate, pcm)
 
-    def retrieve(self, item_id: str) -> None:
+    def retrieve(self, item_id: str, formats: Audio) -> None:
+        """The item with its sound as far as that is known: of an answer what was sent, up to a truncation."""
         entry = self._log.get(item_id, code="item_retrieve_invalid_item_id")
-        self._out.send(ConversationItemRetrieved(item=entry.item))
+        parts = list(entry.item.parts)
+        for index, part in enumerate(parts):
+            if part.type in ("input_audio", "output_audio"):
+                sent = entry.speech.sent if entry.speech is not None else None
+                wanted = formats.input.format if part.type == "input_audio" else formats.output.format
+                audio = self._recordings.audio(item_id, wanted, sent)
+                parts[index] = msgspec.structs.replace(part, audio=UNSET if audio is None else audio)
+                break
+        item = entry.item if not parts else msgspec.structs.replace(entry.item, content=tuple(parts))
+        self._out.send(ConversationItemRetrieved(item=item))
 
     def delete(self, item_id: str, now: float) -> None:
         """An item that is still being said goes on, and is not in the conversation any more."""
         entry = self._log.get(item_id, code="item_delete_invalid_item_id")
         self._log.delete(item_id)
+        self._recordings.forget(item_id)
         self._out.send(ConversationItemDeleted(item_id=item_id))
         self._transcripts.forget(entry, now)
 
@@ -62,11 +91,13 @@ class Conversation:
         end = truncate(entry, event.content_index, event.audio_end_ms, strict=self._options.strict_truncate)
         self._out.send(ConversationItemTruncated(item_id=entry.id, content_index=event.content_index, audio_end_ms=end))
 
-    def commit(self, item_id: str, sound: Sound) -> Entry:
-        """What the user said becomes an item."""
+    def commit(self, item_id: str, sound: Sound, pcm: PcmF | None) -> Entry:
+        """What the user said becomes an item. `pcm`: its samples, where they are at hand."""
         self._out.send(InputAudioBufferCommitted(item_id=item_id, previous_item_id=self._log.last_id))
         entry = Entry(user_audio(item_id), sound=sound)
         self._add(entry, None)
+        if pcm is not None:
+            self._recordings.add(item_id, self._offer.mic_rate, pcm)
         return entry
 
     def _add(self, entry: Entry, after: str | None) -> None:

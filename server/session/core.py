@@ -37,6 +37,7 @@ from server.session.marks import Marks
 from server.session.microphone import Microphone
 from server.session.options import Options
 from server.session.outbox import Ids, Outbox
+from server.session.recordings import LONGEST_SECONDS, MOST_BYTES, Recordings
 from server.session.responder import Responder
 from server.session.tasks import Ended, Tasks
 from server.session.transcripts import Transcripts
@@ -66,10 +67,13 @@ class SessionCore:
         log, tasks = Log(), Tasks(self._out)
         self._log, self._tasks = log, tasks
         self._transcripts = Transcripts(self._out, tasks, log, offer.transcribe, self.session)
-        self._conversation = Conversation(self._out, log, self._transcripts, offer, options)
-        self._responder = Responder(self._out, tasks, log, self._transcripts, offer, options, self.session)
+        # Sound does not travel in events over WebRTC.
+        recordings = Recordings(0 if options.counted else MOST_BYTES)
+        recent = 0 if options.counted else LONGEST_SECONDS
+        self._conversation = Conversation(self._out, log, self._transcripts, recordings, offer, options)
+        self._responder = Responder(self._out, tasks, log, self._transcripts, recordings, offer, options, self.session)
         self._transcripts.known = self._responder.asking.known
-        self._mic = Microphone(self._out, offer.mic_rate, offer.mic_item, offer.mic_history)
+        self._mic = Microphone(self._out, offer.mic_rate, offer.mic_item, offer.mic_history, recent)
         self._turns = TurnTaker(
             self._out,
             tasks,
@@ -179,7 +183,7 @@ class SessionCore:
             case ConversationItemCreate():
                 self._conversation.create(event, self.session.audio.input.format)
             case ConversationItemRetrieve():
-                self._conversation.retrieve(event.item_id)
+                self._conversation.retrieve(event.item_id, self.session.audio)
             case ConversationItemDelete():
                 self._conversation.delete(event.item_id, now)
             case ConversationItemTruncate():

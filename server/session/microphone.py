@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from media.framer import Framer
+from media.frames import Pcm16, PcmF, to_float, to_int16
 from mstar.client import Slice
 from server.session.commands import FeedMic
 from server.session.log import Sound
@@ -20,9 +22,12 @@ _ARRIVALS = 1024
 
 
 class Microphone:
-    """Samples at the family's rate. A commit in the middle of an item fills it up with zeros, which take no time."""
+    """Samples at the family's rate. A commit in the middle of an item fills it up with zeros, which take no time.
 
-    def __init__(self, out: Outbox, rate: int, item: int, history: int) -> None:
+    `recent`: seconds of sound that are kept as samples.
+    """
+
+    def __init__(self, out: Outbox, rate: int, item: int, history: int, recent: int) -> None:
         self.rate = rate
         self.item = item
         self.items = 0
@@ -35,6 +40,7 @@ class Microphone:
         self._fed = 0
         self._answered: int | None = None  # items the listening task has answered; None = nobody listens
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=_ARRIVALS)
+        self._recent: deque[Pcm16] = deque(maxlen=recent * rate // item)
 
     @property
     def position(self) -> int:
@@ -89,9 +95,17 @@ class Microphone:
         first = max(first, stop - self._history, 0)
         return Sound(Slice(STREAM, first, stop), (stop - first) * self.item / self.rate)
 
+    def recent(self, first: int, stop: int) -> PcmF | None:
+        """Samples [n] of items [first, stop); None if they are not all at hand."""
+        oldest = self.items - len(self._recent)
+        if not oldest <= first < stop <= self.items:
+            return None
+        return to_float(np.concatenate(list(islice(self._recent, first - oldest, stop - oldest))))
+
     def _push(self, pcm: list[npt.NDArray[np.float32]]) -> None:
         if pcm:
             self._backlog.append(np.stack(pcm))
+            self._recent.extend(to_int16(item) for item in pcm)
             self.items += len(pcm)
             self._feed()
 

@@ -27,6 +27,7 @@ from server.session.options import Options
 from server.session.outbox import Outbox
 from server.session.playout import Listener, Playout, ReportedListener, assumed_listener
 from server.session.prompts import spec_of
+from server.session.recordings import Recordings
 from server.session.responses import Response
 from server.session.tasks import Ended, Tasks
 from server.session.transcripts import Transcripts
@@ -46,6 +47,7 @@ class Responder:
         tasks: Tasks,
         log: Log,
         transcripts: Transcripts,
+        recordings: Recordings,
         offer: Offer,
         options: Options,
         session: Session,
@@ -61,6 +63,7 @@ class Responder:
         self._tasks = tasks
         self._log = log
         self._transcripts = transcripts
+        self._recordings = recordings
         self._offer = offer
         self._options = options
         self._conversation_id = out.new_id("conv")
@@ -87,7 +90,7 @@ class Responder:
         playout = None
         if spec.modality == "audio":
             playout = Playout(self._offer.speech_rate, self._listener if spec.conversation else self._new_listener())
-        response = Response(self._out, self._log, spec, self._conversation_id, playout)
+        response = Response(self._out, self._log, self._recordings, spec, self._conversation_id, playout)
         if spec.conversation:
             self.active = answer
             self.quiet_since = None

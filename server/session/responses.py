@@ -42,6 +42,7 @@ from server.session.commands import PlayAudio, Underran
 from server.session.log import Entry, Log, Speech, cut
 from server.session.outbox import Outbox
 from server.session.playout import PcmF, Playout
+from server.session.recordings import Recordings
 
 _SILENCE: PcmF = np.zeros(0, dtype=np.float32)
 
@@ -102,7 +103,15 @@ class _CallPlace(TypedDict):
 class Response:
     """`playout` is None for a response in text."""
 
-    def __init__(self, out: Outbox, log: Log, spec: Spec, conversation_id: str, playout: Playout | None) -> None:
+    def __init__(
+        self,
+        out: Outbox,
+        log: Log,
+        recordings: Recordings,
+        spec: Spec,
+        conversation_id: str,
+        playout: Playout | None,
+    ) -> None:
         self.id = out.new_id("resp")
         self.spec = spec
         self.playout = playout
@@ -112,6 +121,7 @@ class Response:
         """Whether the family has said everything."""
         self._out = out
         self._log = log
+        self._recordings = recordings
         self._conversation_id = conversation_id if spec.conversation else None
         self._message: Message | None = None
         self._output: list[Item | None] = []
@@ -168,6 +178,8 @@ class Response:
             self._out.do(Underran(self.id))
         for piece in pieces:
             self._play(self._message, piece.start, piece.pcm, last=False)
+            if self._log.find(self._message.entry.id) is not None:
+                self._recordings.add(self._message.entry.id, self.playout.rate, piece.pcm)
         if self._message.speech is not None:
             self._message.speech.sent = self.playout.sent
         return bool(pieces)

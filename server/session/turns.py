@@ -141,7 +141,7 @@ class TurnTaker:
     def _commit(self, item_id: str, first: int, stop: int, *, answered: bool) -> Entry:
         """`answered`: a response follows at once and will bring the words."""
         self._buffer = stop
-        entry = self._conversation.commit(item_id, self._mic.sound(first, stop))
+        entry = self._conversation.commit(item_id, self._mic.sound(first, stop), self._mic.recent(first, stop))
         wanted = self.session.audio.input.transcription is not None or self._options.transcribing
         if wanted and not answered:
             self._transcripts.want(entry)

@@ -139,7 +139,9 @@ def test_truncation_beyond_the_end_is_clamped_and_leaves_the_text() -> None:
     )
     assert driver.last("conversation.item.truncated")["audio_end_ms"] == 1000
     driver.client({"type": "conversation.item.retrieve", "item_id": item["id"]})
-    assert driver.last("conversation.item.retrieved")["item"] == item
+    shown = driver.last("conversation.item.retrieved")["item"]
+    assert len(shown["content"][0].pop("audio")) == 24_000 * 2 * 4 // 3
+    assert shown == item
 
 
 def test_strict_truncation_refuses() -> None:

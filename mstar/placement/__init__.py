@@ -13,6 +13,7 @@ Nodes that are not named run on the family's `default` rank. All nodes of a part
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,16 @@ class Placement:
     ranks: tuple[Rank, ...]
     families: Mapping[str, Mapping[str, Any]]
     path: str = ""
+
+    def crowded(self, cores: int) -> str | None:
+        """A sentence if the ranks compute with more threads than there are cores."""
+        threads = sum(rank.threads for rank in self.ranks)
+        if threads <= cores:
+            return None
+        shares = ", ".join(f"{rank.name} {rank.threads}" for rank in self.ranks)
+        return (
+            f"{threads} threads ({shares}) on {cores} cores: ranks that compute at the same time slow each other down"
+        )
 
     def place(self, family: str, graph: Graph) -> Placed:
         """Raises Rejected for a node or rank that does not exist, or a partition on two ranks."""
@@ -104,13 +115,14 @@ class Placement:
 def read_placement(path: Path) -> Placement:
     """Raises Rejected with `path:line: message`."""
     try:
-        text = path.read_text()
-        tree = yaml.safe_load(text)
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as cause:
         raise Rejected(f"{path}: {cause.strerror}", code="invalid_placement", param="placement") from cause
     except yaml.MarkedYAMLError as cause:
         line = cause.problem_mark.line + 1 if cause.problem_mark else 1
         raise Rejected(f"{path}:{line}: {cause.problem}", code="invalid_placement", param="placement") from cause
+    except (yaml.YAMLError, UnicodeDecodeError) as cause:
+        raise Rejected(f"{path}: this is no YAML text", code="invalid_placement", param="placement") from cause
     return placement_of(tree, path=str(path))
 
 
@@ -125,14 +137,23 @@ def placement_of(tree: Any, *, path: str = "") -> Placement:
     ranks = []
     for name, given in tree["ranks"].items():
         fields = given or {}
+        if not isinstance(fields, dict):
+            raise wrong(name, f"rank {name} must be {{device, threads}}")
         unknown = set(fields) - {"device", "threads"}
         if unknown:
             raise wrong(unknown.pop(), f"rank {name} has an unknown field; known: device, threads")
         threads = fields.get("threads", 1)
-        if not isinstance(threads, int) or threads < 1:
+        if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
             raise wrong(name, f"rank {name}: threads must be a positive integer")
         ranks.append(Rank(str(name), str(fields.get("device", "cpu")), threads))
-    families = tree.get("families", {})
+    families = tree.get("families") or {}
+    if not isinstance(families, dict):
+        raise wrong("families", "`families` must map names to {default, nodes}")
+    for name, given in families.items():
+        if not isinstance(given, dict) or not set(given) <= {"default", "nodes"}:
+            raise wrong(name, f"family {name} must be {{default, nodes}}")
+        if not isinstance(given.get("nodes", {}), dict):
+            raise wrong("nodes", f"`nodes` of family {name} must map nodes to ranks")
     strange = set(tree) - {"ranks", "families"}
     if strange:
         word = strange.pop()
@@ -150,7 +171,7 @@ def _locate(path: str, word: str) -> str:
         return ""
     try:
         for number, line in enumerate(Path(path).read_text().splitlines(), 1):
-            if line.split("#")[0].find(str(word)) >= 0:
+            if re.search(rf"(?<![\w-]){re.escape(str(word))}(?![\w-])", line.split("#")[0]):
                 return f"{path}:{number}: "
     except OSError:
         pass

@@ -1,0 +1,125 @@
+"""The bus between processes: nothing blocks, nothing is lost, what is lost is counted, nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from mstar.bus import BusOverflow
+from mstar.bus.zeromq import ZmqEndpoint
+from mstar.messages import CloseSession, Envelope, encode
+
+MANY = 10_000
+ENOUGH = 200_000
+"""Rounds of waiting after which messages that have not come will not come."""
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[ZmqEndpoint, ZmqEndpoint]]:
+    ends = ZmqEndpoint(tmp_path, "a", high_water=10), ZmqEndpoint(tmp_path, "b", high_water=10)
+    yield ends
+    for end in ends:
+        end.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def numbers(end: ZmqEndpoint) -> list[int]:
+    return [int(message.session) for message in end.receive() if isinstance(message, CloseSession)]
+
+
+def test_both_send_more_than_the_sockets_take_before_either_reads(pair: tuple[ZmqEndpoint, ZmqEndpoint]) -> None:
+    a, b = pair
+    for number in range(MANY):
+        a.send("b", CloseSession(str(number)))
+        b.send("a", CloseSession(str(number)))
+    assert a.waiting > 0
+    assert b.waiting > 0
+    at_a: list[int] = []
+    at_b: list[int] = []
+    for _ in range(ENOUGH):
+        a.wait(0)
+        at_a += numbers(a)
+        b.wait(0)
+        at_b += numbers(b)
+        if len(at_a) == len(at_b) == MANY:
+            break
+    assert at_a == at_b == list(range(MANY))
+    assert (a.lost, b.lost, a.waiting, b.waiting) == (0, 0, 0, 0)
+
+
+async def test_in_an_asyncio_loop_arrivals_wake_their_owner_and_what_waits_goes_out_by_itself(
+    pair: tuple[ZmqEndpoint, ZmqEndpoint],
+) -> None:
+    a, b = pair
+    got: list[int] = []
+    done = asyncio.Event()
+
+    def read() -> None:
+        got.extend(numbers(b))
+        if len(got) == MANY:
+            done.set()
+
+    for end in pair:
+        end.attach()
+    b.on_arrival(read)
+    for number in range(MANY):
+        a.send("b", CloseSession(str(number)))
+    await asyncio.wait_for(done.wait(), 60)
+    assert got == list(range(MANY))
+
+
+def test_a_peer_that_does_not_read_is_an_overflow(tmp_path: Path) -> None:
+    a, b = ZmqEndpoint(tmp_path, "a", high_water=1, overflow=5), ZmqEndpoint(tmp_path, "b", high_water=1)
+
+    def flood() -> None:
+        for _ in range(MANY):
+            a.send("b", CloseSession("x" * 10_000))
+
+    with pytest.raises(BusOverflow, match="b has not read 5 messages of a"):
+        flood()
+    assert a.waiting == 5
+    a.close()
+    b.close()
+
+
+def test_a_lost_message_is_counted(pair: tuple[ZmqEndpoint, ZmqEndpoint], tmp_path: Path) -> None:
+    _, b = pair
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.connect(f"ipc://{tmp_path / 'b'}")
+        for number in (1, 2, 5, 6):
+            socket.send(encode(Envelope("stranger", number, CloseSession(str(number)))))
+        got: list[int] = []
+        while len(got) < 4:
+            b.wait(1)
+            got += numbers(b)
+    assert got == [1, 2, 5, 6]
+    assert b.lost == 2
+
+
+def test_a_party_may_come_up_after_it_is_spoken_to(tmp_path: Path) -> None:
+    early = ZmqEndpoint(tmp_path, "early")
+    early.send("late", CloseSession("1"))
+    late = ZmqEndpoint(tmp_path, "late")
+    got: list[int] = []
+    while not got:
+        late.wait(1)
+        got += numbers(late)
+    assert got == [1]
+    early.close()
+    late.close()
+
+
+def test_waiting_ends_with_a_watched_descriptor(pair: tuple[ZmqEndpoint, ZmqEndpoint]) -> None:
+    a, _ = pair
+    reading, writing = os.pipe()
+    a.watch(reading)
+    os.write(writing, b"x")
+    a.wait(None)
+    assert os.read(reading, 1) == b"x"
+    os.close(reading)
+    os.close(writing)

@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from tests.bench.call import Caller, calling
-from tests.bench.questions import INTERRUPTION, QUESTIONS, STORIES, spoken
+from tests.bench.questions import INTERRUPTION, STORIES, spoken
 from tests.bench.report import Gate, Metric, Row, Sample
 from tests.bench.serving import Served, served
 from tests.bench.sound import RATE, Pcm, first_loud
@@ -23,9 +23,9 @@ MOST_MS = 250
 
 def run(*, quick: bool) -> Row:
     """Twenty interruptions, three if quick."""
-    interruption, *stories = spoken((INTERRUPTION, *QUESTIONS[2:4]))
+    interruption, question = spoken((INTERRUPTION, STORIES[0]))
     with served() as server:
-        samples = asyncio.run(_interrupted(server, stories[0], interruption, 3 if quick else 20))
+        samples = asyncio.run(_interrupted(server, question, interruption, 3 if quick else 20))
     last = Metric("last_sound", "ms", tuple(float(sample["last_sound_ms"]) for sample in samples), Gate("p95", MOST_MS))
     told = Metric("speech_started", "ms", tuple(float(sample["told_ms"]) for sample in samples), Gate("p95", MOST_MS))
     return Row("bargein", (last, told), tuple(samples))

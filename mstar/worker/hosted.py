@@ -26,6 +26,7 @@ class Hosted:
     name: str
     components: Mapping[str, Component]  # those that run here
     tasks: Mapping[str, Task]
+    silent: frozenset[str]  # tasks that end by themselves and sound nowhere
     live: Mapping[str, LiveInput]
     inlets: Mapping[tuple[str, str], Inlet]  # (stream, partition here)
     ports: Mapping[tuple[str, str], str]  # (partition here, streaming input) → stream
@@ -50,11 +51,19 @@ def host(graph: Graph, placed: Placed, worker: str) -> Hosted:
     edges = [
         edge for partition in graph.partitions for walk in partition.walks for _, edge in section_edges(walk.section)
     ]
+    sounding = {
+        partition.name
+        for partition in graph.partitions
+        for walk in partition.walks
+        for _, edge in section_edges(walk.section)
+        if isinstance(edge, Emit) and edge.modality == "audio"
+    }
     inlets = {key: stream for key, stream in plan.streams.items() if key[1] in names}
     return Hosted(
         name=graph.name,
         components={each.name: each for each in graph.components if each.name in used},
         tasks={task.name: task for task in graph.tasks},
+        silent=frozenset(task.name for task in graph.tasks if not task.standing and sounding.isdisjoint(task.start)),
         live={source.name: source for source in graph.live},
         inlets={key: Inlet(stream.edge, CLIENT in stream.producers) for key, stream in inlets.items()},
         ports={(stream.edge.partition, stream.input): stream.edge.name for stream in inlets.values()},

@@ -8,11 +8,14 @@ from mstar.clock import Clock
 from mstar.graph.cursor import Cursor
 from mstar.streaming.buffer import StreamBuffer
 from mstar.worker.hosted import qualified
-from mstar.worker.scheduler import Runnable, next_batch
+from mstar.worker.scheduler import COMFORT, Runnable, next_batch
 from mstar.worker.state import RequestState
 
 SOUND_RATE = 24_000
 """Samples a second assumed when sounds ahead of their listeners are compared."""
+
+SILENT_AHEAD = COMFORT / 2
+"""What an answer in text counts as once it has begun: it neither stops a sound that runs short nor waits for all."""
 
 Choice = tuple[Runnable, RequestState, Cursor]
 
@@ -69,7 +72,6 @@ class Ready:
                 continue
             family = request.session.family
             component = cursor.plan.component(node)
-            ahead = (request.sounded - request.played) / SOUND_RATE if request.sounded else -1.0
             candidates.append(
                 Runnable(
                     name,
@@ -77,7 +79,7 @@ class Ready:
                     node,
                     qualified(family.name, component),
                     cursor.plan.name,
-                    ahead,
+                    _ahead(request),
                     family.depth[component],
                     request.served,
                 )
@@ -101,6 +103,13 @@ class Ready:
         for key in [key for key, (at, _) in self._deadlines.items() if at <= now]:
             _, request = self._deadlines.pop(key)
             self.refresh(request, key[1])
+
+
+def _ahead(request: RequestState) -> float:
+    """Seconds ahead of the listener; negative until something has left."""
+    if request.sounded:
+        return (request.sounded - request.played) / SOUND_RATE
+    return SILENT_AHEAD if request.silent and request.emitted else -1.0
 
 
 def _has_room(request: RequestState, cursor: Cursor, node: int) -> bool:

@@ -81,6 +81,7 @@ class RequestState:
     positions: Mapping[str, int]
     seed: int
     partitions: frozenset[str]  # all that its task runs, here or elsewhere
+    silent: bool = False  # it answers, and not in sound
     cursors: dict[str, Cursor] = field(default_factory=dict)  # partition → walk in progress
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)  # partition → kept values
     buffers: dict[tuple[str, str], StreamBuffer] = field(default_factory=dict)  # (stream, partition)

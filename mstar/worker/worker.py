@@ -31,18 +31,17 @@ from mstar.messages import (
     SessionOpened,
     StepFailed,
     Stop,
-    Traced,
     WalkDone,
     session_of,
 )
 from mstar.streaming.history import History
-from mstar.trace import Record, Trace
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted
 from mstar.worker.intake import Intake
 from mstar.worker.outflow import Outflow
 from mstar.worker.ready import Choice, Ready
 from mstar.worker.state import LiveStream, RequestState, SessionState
+from mstar.worker.tracing import Tracing
 
 CONDUCTOR = "conductor"
 
@@ -61,7 +60,6 @@ class Worker:
         executor: Executor,
     ) -> None:
         self.name = name
-        self.trace = Trace()
         self.stopped = False
         self.steps = 0
         self._counters: dict[str, int] = {"firings": 0, "late_messages": 0, "stale_outcomes": 0}
@@ -73,7 +71,7 @@ class Worker:
         self._executor = executor
         self._sessions: dict[str, SessionState] = {}
         self._flight: list[Choice] = []
-        self._traced: dict[str, list[Record]] = {}
+        self._tracing = Tracing(name, endpoint)
         self._ready = Ready(clock, limits)
         self._intake = Intake(self._sessions, self._ready, self._late, self._reject)
         self._outflow = Outflow(endpoint, self._ready)
@@ -131,8 +129,7 @@ class Worker:
         for request in list(session.requests.values()):
             self._drop(request)
         del self._sessions[name]
-        self._traced.pop(name, None)
-        self._on_engines(lambda engine: engine.end_session(name))
+        self._on_engines(lambda engine: engine.end_session(name), lambda _: self._offer_again())
 
     def _begin_request(self, message: BeginRequest) -> None:
         session = self._sessions.get(message.session)
@@ -149,6 +146,7 @@ class Worker:
             message.positions,
             seed if isinstance(seed, int) else zlib.crc32(message.request.encode()),
             frozenset(session.family.tasks[message.task].start),
+            message.task in session.family.silent,
         )
         for name, emit in session.family.emits.items():
             if emit.window is not None:
@@ -256,25 +254,28 @@ class Worker:
         flight, self._flight = self._flight, []
         self._counters["firings"] += len(firings)
         for choice, firing, outcome in zip(flight, firings, outcomes, strict=True):
-            self._record(firing, choice[1], len(firings), started, (ended - started) * 1000)
+            if firing.session in self._sessions:
+                self._tracing.add(firing, choice[1].session, len(firings), started, (ended - started) * 1000)
             if self._find(firing.request) is choice[1]:
                 self._settle(choice, outcome)
             else:
                 self._counters["stale_outcomes"] += 1
         if any(isinstance(outcome, Completed) for outcome in outcomes):
             self._offer_again()
-        self._send_traces()
+        self._tracing.send()
 
     def _settle(self, choice: Choice, outcome: Outcome) -> None:
         each, request, cursor = choice
         match outcome:
             case Completed(outputs=outputs, stop=stop):
                 try:
-                    deliveries = cursor.complete(each.node, outputs, stop)
-                except ValueError as wrong:
-                    self._fail(request, each.component, f"ValueError: {wrong}")
+                    self._outflow.deliver(request, each.partition, cursor.complete(each.node, outputs, stop))
+                except Rejected as wrong:  # a stream does not take it
+                    self._reject(request, each.component, wrong)
                     return
-                self._outflow.deliver(request, each.partition, deliveries)
+                except (ValueError, TypeError) as wrong:  # not declared, or of a type that can not travel
+                    self._fail(request, each.component, f"{type(wrong).__name__}: {wrong}")
+                    return
                 self._moved(request, each.partition, cursor)
             case Failed(cause=cause, code=code):
                 self._fail(request, each.component, cause, code)
@@ -384,28 +385,3 @@ class Worker:
             "stream_depth": sum(buffer.depth for buffer in buffers),
             "stream_dropped": sum(buffer.dropped for buffer in buffers),
         }
-
-    def _record(self, firing: Firing, request: RequestState, batch: int, started: float, ms: float) -> None:
-        span = next(iter(firing.spans.values()), None)
-        record = Record(
-            at=started,
-            worker=self.name,
-            request=firing.request,
-            component=firing.component.rpartition("/")[2],
-            walk=firing.walk,
-            batch=batch,
-            ms=round(ms, 3),
-            iteration=firing.iteration,
-            new=span.n_new if span else -1,
-            first=span.first if span else -1,
-        )
-        self.trace.add(record)
-        if request.session.trace:
-            self._traced.setdefault(request.session.name, []).append(record)
-
-    def _send_traces(self) -> None:
-        traced, self._traced = self._traced, {}
-        for name, records in traced.items():
-            session = self._sessions.get(name)
-            if session is not None:
-                self._endpoint.send(session.client, Traced(name, self.name, tuple(tuple(each) for each in records)))

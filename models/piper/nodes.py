@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.blocks.values import floats, integer, ints, record
 from models.piper.sound import Opening, fresh, open_sound
 from models.piper.voice import Floats, Ints, Voice
-from models.speech.values import floats, integer, ints, record
 from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, Outputs, Packed, Rows, Step
 from mstar.tensors import Value

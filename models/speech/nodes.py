@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from models.blocks.values import integer, ints, items, record, text
 from models.speech.clauses import Clause, ClauseRules, Clauses
 from models.speech.normalise import normalise
 from models.speech.phonemes import phonemize
-from models.speech.values import integer, ints, items, record, text
 from mstar.submodule import STATE, Call, Many, Outputs, Packed, Step
 from mstar.tensors import Value
 

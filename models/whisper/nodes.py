@@ -1,4 +1,4 @@
-"""The three nodes of speech recognition: encoder | decoder | text. A firing is one piece of at most 30 s."""
+"""The three nodes of speech recognition: encoder | decoder | transcript. A firing is one piece of at most 30 s."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from media.features import HOP, RATE, log_mel
-from models.blocks.values import floats, integer, ints, text
+from models.blocks.values import floats, integer, ints, items, record, text
 from models.whisper.config import Ids
 from models.whisper.decoding import Progress, Rules
 from models.whisper.head import ExactHead, Head, ShortlistHead
@@ -178,13 +178,14 @@ class DecoderSubmodule:
         return Progress.of(call.state)
 
 
-class TextSubmodule:
-    """Input `tokens`, the ids of one piece in order; `seconds`, its length; optional `offset`, seconds before it.
+class TranscriptSubmodule:
+    """Inputs `first` (id), `tokens` (ids) and `seconds` of one piece after another.
 
-    Output `transcript`: {"text", "segments": [{"text", "start", "end"}]}, seconds from the start of the first piece.
+    Output `transcript`: {"text", "segments": [{"text", "start", "end"}]} of all pieces so far, in seconds from the
+    start of the first. State: the same, and how long the pieces were.
     """
 
-    max_batch = 32
+    max_batch = 16
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -193,20 +194,29 @@ class TextSubmodule:
         return Packed({})
 
     def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002 - nothing of it is a tensor
-        return {"transcript": [self._transcript(call) for call in step.calls]}
+        done = [self._join(call) for call in step.calls]
+        return {"transcript": [{"text": each["text"], "segments": each["segments"]} for each in done], STATE: done}
 
     def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - a firing is a whole piece
         return False
 
-    def _transcript(self, call: Call) -> Value:
-        ids = ints(call.inputs["tokens"]).tolist()
+    def _join(self, call: Call) -> Mapping[str, Value]:
+        before: Mapping[str, Value] = (
+            {"text": "", "segments": (), "seconds": 0.0} if call.state is None else record(call.state)
+        )
+        offset = float(floats(before["seconds"]))
         seconds = float(floats(call.inputs["seconds"]))
-        before = float(floats(call.inputs.get("offset", 0.0)))
+        ids = [integer(call.inputs["first"]), *ints(call.inputs["tokens"]).tolist()]
         segments: list[Value] = [
-            {"text": part.text.strip(), "start": before + part.start, "end": before + part.end}
+            {"text": part.text.strip(), "start": offset + part.start, "end": offset + part.end}
             for part in self.tokenizer.segments(ids, end=seconds)
         ]
-        return {"text": self.tokenizer.text(ids).strip(), "segments": segments}
+        said = (text(before["text"]), self.tokenizer.text(ids).strip())
+        return {
+            "text": " ".join(part for part in said if part),
+            "segments": (*items(before["segments"]), *segments),
+            "seconds": offset + seconds,
+        }
 
 
 def _times(call: Call) -> bool:

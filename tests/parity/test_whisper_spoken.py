@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from models.blocks.values import text
 from models.whisper.network import Whisper
-from models.whisper.nodes import DecoderSubmodule, EncoderSubmodule, TextSubmodule
+from models.whisper.nodes import DecoderSubmodule, EncoderSubmodule, TranscriptSubmodule
 from models.whisper.weights import Checkpoint, load
 from mstar.engine.api import Completed, Firing, Outcome
 from mstar.engine.kv_engine import KVCacheEngine, KVSettings
@@ -86,8 +86,8 @@ def tokens_of(network: Whisper, decoder: DecoderSubmodule, audio: Sequence[Float
 
 
 def transcript(checkpoint: Checkpoint, ids: list[int], seconds: float) -> tuple[str, Value]:
-    node = TextSubmodule(checkpoint.tokenizer)
-    call = [Call(request="r", walk="w", inputs={"tokens": ids, "seconds": seconds})]
+    node = TranscriptSubmodule(checkpoint.tokenizer)
+    call = [Call(request="r", walk="w", inputs={"first": ids[0], "tokens": ids[1:], "seconds": seconds})]
     [found] = node.forward(node.collate(call), Step(call))["transcript"]
     assert isinstance(found, Mapping)
     return text(found["text"]), found["segments"]
@@ -107,7 +107,7 @@ def test_sentences_are_heard_in_the_silence_around_them(
     for ids, wave, sentence in zip(tokens_of(network, decoder, audio), audio, SENTENCES, strict=True):
         found, segments = transcript(checkpoint, ids, len(wave) / 16_000)
         assert found == sentence
-        assert isinstance(segments, list)
+        assert isinstance(segments, tuple)
         assert len(segments) == 1
 
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from models.blocks.values import floats, integer, ints, items, record, text
+from models.blocks.values import floats
 from models.ear.nodes import SpeechSubmodule, TurnSubmodule
 from models.voice.nodes.checkpoints import folder, recogniser, recogniser_network, threads
 from models.whisper.cut import ITEM, LIMIT
 from models.whisper.cut import cut as cut_points
-from models.whisper.nodes import DecoderSubmodule, EncoderSubmodule
-from models.whisper.tokenizer import Tokenizer
-from mstar.submodule import STATE, Call, Many, Output, Outputs, Packed, Step
+from models.whisper.nodes import DecoderSubmodule, EncoderSubmodule, TranscriptSubmodule
+from mstar.submodule import Call, Many, Output, Outputs, Packed, Step
 from mstar.tensors import Value
 
 QUIET_DB = 40.0
@@ -51,47 +50,6 @@ def _speech(audio: np.ndarray) -> np.ndarray:
     power = (whole.astype(np.float64) ** 2).mean(axis=1)
     loud = power > power.max() * 10 ** (-QUIET_DB / 10)
     return np.asarray(loud, dtype=np.float32)
-
-
-class TranscriptSubmodule:
-    """Inputs `first` (id), `tokens` (ids) and `seconds` of one piece after another.
-
-    Output `transcript`: {"text", "segments": [{"text", "start", "end"}]} of all pieces so far, in seconds from the
-    start of the first. State: the same, and how long the pieces were.
-    """
-
-    max_batch = 16
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-
-    def collate(self, calls: Sequence[Call]) -> Packed:
-        return Packed({})
-
-    def forward(self, packed: Packed, step: Step) -> Outputs:
-        done = [self._join(call) for call in step.calls]
-        return {"transcript": [{"text": each["text"], "segments": each["segments"]} for each in done], STATE: done}
-
-    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
-        return False
-
-    def _join(self, call: Call) -> Mapping[str, Value]:
-        before: Mapping[str, Value] = (
-            {"text": "", "segments": (), "seconds": 0.0} if call.state is None else record(call.state)
-        )
-        offset = float(floats(before["seconds"]))
-        seconds = float(floats(call.inputs["seconds"]))
-        ids = [integer(call.inputs["first"]), *ints(call.inputs["tokens"]).tolist()]
-        segments: list[Value] = [
-            {"text": part.text.strip(), "start": offset + part.start, "end": offset + part.end}
-            for part in self.tokenizer.segments(ids, end=seconds)
-        ]
-        said = (text(before["text"]), self.tokenizer.text(ids).strip())
-        return {
-            "text": " ".join(part for part in said if part),
-            "segments": (*items(before["segments"]), *segments),
-            "seconds": offset + seconds,
-        }
 
 
 def vad(settings: Mapping[str, Value]) -> SpeechSubmodule:

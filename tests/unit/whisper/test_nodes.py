@@ -11,11 +11,12 @@ import torch
 from safetensors.numpy import load_file
 
 from models.whisper.network import Whisper
-from models.whisper.nodes import DecoderSubmodule, EncoderSubmodule, TextSubmodule, context_for
+from models.whisper.nodes import DecoderSubmodule, EncoderSubmodule, TranscriptSubmodule, context_for
 from models.whisper.tokenizer import Tokenizer
 from models.whisper.weights import Checkpoint, load
 from mstar.engine.api import Completed, Firing
 from mstar.engine.kv_engine import KVCacheEngine, KVSettings
+from mstar.engine.stateless import StatelessEngine
 from mstar.errors import Rejected
 from mstar.submodule import Call, Step
 from mstar.tensors import Value
@@ -177,19 +178,29 @@ def test_what_the_nodes_refuse(checkpoint: Checkpoint, network: Whisper) -> None
         decoder.keys(Call(request="r", walk="prefill", inputs=inputs, settings={"language": "xx"}))
 
 
-def test_text_node() -> None:
-    node = TextSubmodule(Tokenizer(("<|x|>", "ĠHi", ".", "<|0.00|>"), 3))
-    calls = [
-        Call(request="r", walk="w", inputs={"tokens": [3, 1, 2, 53, 53, 1, 0], "seconds": 1.5, "offset": 30.0}),
-        Call(request="s", walk="w", inputs={"tokens": np.array([3, 0]), "seconds": 0.5}),
-    ]
-    assert node.forward(node.collate(calls), Step(calls))["transcript"] == [
-        {
-            "text": "Hi. Hi",
-            "segments": [
-                {"text": "Hi.", "start": 30.0, "end": 31.0},
-                {"text": "Hi", "start": 31.0, "end": 31.5},
-            ],
-        },
-        {"text": "", "segments": []},
-    ]
+def test_transcripts_of_one_piece_after_another() -> None:
+    node = TranscriptSubmodule(Tokenizer(("<|x|>", "ĠHi", ".", "<|0.00|>"), 3))
+    engine = StatelessEngine({"transcript": node})
+
+    def heard(request: str, first: int, tokens: Value, seconds: float) -> object:
+        inputs: dict[str, Value] = {"first": first, "tokens": tokens, "seconds": seconds}
+        [outcome] = engine.step([Firing("s", request, "transcript", "w", inputs)])
+        assert isinstance(outcome, Completed), outcome
+        return outcome.outputs["transcript"]
+
+    assert heard("r", 3, [1, 2, 53, 53, 1, 0], 1.5) == {
+        "text": "Hi. Hi",
+        "segments": (
+            {"text": "Hi.", "start": 0.0, "end": 1.0},
+            {"text": "Hi", "start": 1.0, "end": 1.5},
+        ),
+    }
+    assert heard("other", 3, np.array([0]), 0.5) == {"text": "", "segments": ()}
+    assert heard("r", 3, [1, 2, 53, 0], 1.0) == {
+        "text": "Hi. Hi Hi.",
+        "segments": (
+            {"text": "Hi.", "start": 0.0, "end": 1.0},
+            {"text": "Hi", "start": 1.0, "end": 1.5},
+            {"text": "Hi.", "start": 1.5, "end": 2.5},
+        ),
+    }

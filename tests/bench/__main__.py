@@ -19,12 +19,13 @@ from pathlib import Path
 import msgspec
 
 from tests.bench.machine import ROOT, Machine, Watch, load, this_machine
-from tests.bench.report import Row, table
+from tests.bench.report import Row, markdown, table
 
 ROWS = ("voice", "bargein", "sessions", "idle", "lm", "asr", "tts", "firing")
 """A module of this folder each, with `run(quick) → Row`."""
 BUSY = 0.1
 """Cores used by other programs from which on a measurement is marked."""
+NUMBERS = "## Numbers\n"
 RESULTS = ROOT / "bench-results"
 
 
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=ROWS, default=ROWS, metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--quick", action="store_true", help="few samples: to see that everything runs")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--docs", action="store_true", help="write the numbers into docs/bench.md")
     options = parser.parse_args(arguments)
     if options.into is not None:
         options.into.write_bytes(msgspec.json.encode(measured(options.only[0], quick=options.quick)))
@@ -68,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     print(f"\n{table(rows)}")
     print(f"kept in {_keep(Report(machine, options.quick, tuple(rows), tuple(failed)))}")
+    if options.docs:
+        _write_docs(machine, rows)
     missed = [f"{row.name}.{metric.name}" for row in rows for metric in row.metrics if not metric.holds]
     if missed or failed:
         print(f"floors missed: {', '.join(missed) or 'none'}; rows failed: {', '.join(failed) or 'none'}")
@@ -100,6 +104,13 @@ def _keep(report: Report) -> Path:
     path = RESULTS / f"{report.machine.date.replace(' ', '-').replace(':', '')}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
     return path
+
+
+def _write_docs(machine: Machine, rows: Sequence[Row]) -> None:
+    """Replace the numbers of the documentation, which are its last section."""
+    path = ROOT / "docs" / "bench.md"
+    head, mark, _ = path.read_text().partition(NUMBERS)
+    path.write_text(f"{head}{mark}\n{machine}.\n\n{markdown(rows)}\n")
 
 
 if __name__ == "__main__":

@@ -103,6 +103,14 @@ def _line(row: str, metric: Metric) -> tuple[str, ...]:
     return (name, str(len(metric.values)), *shown, metric.unit, floor, aim, verdict)
 
 
+def markdown(rows: Sequence[Row]) -> str:
+    """The same as a Markdown table, a busy machine marked."""
+    lines = ["| metric | n | p50 | p95 | p99 | unit | floor | aim | | others' cores |", "|" + "---|" * 10]
+    for row in rows:
+        lines += [f"| {' | '.join((*_line(row.name, metric), f'{row.others:.2f}'))} |" for metric in row.metrics]
+    return "\n".join(lines)
+
+
 def shorten(value: float) -> str:
     """A number with three digits that matter."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from urllib.error import HTTPError, URLError
 
 ROOT = Path(__file__).parents[2]
 LOADING_SECONDS = 120
+LINES = 20
+"""Of the server's log that are shown when a row fails."""
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -44,14 +47,19 @@ def served(*arguments: str) -> Iterator[Served]:
         port: int = probe.getsockname()[1]
     command = [sys.executable, "-m", "server.cli", "serve", "voice", "--port", str(port), "--drain-seconds", "0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-    process = subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
-    server = Served(f"http://127.0.0.1:{port}", process.pid)
-    try:
-        _wait_until_ready(server, process)
-        yield server
-    finally:
-        process.terminate()
-        process.wait(30)
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment, stderr=log)
+        server = Served(f"http://127.0.0.1:{port}", process.pid)
+        try:
+            _wait_until_ready(server, process)
+            yield server
+        except BaseException:
+            log.seek(0)
+            sys.stderr.write("".join(log.readlines()[-LINES:]))
+            raise
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 def _wait_until_ready(server: Served, process: subprocess.Popen[bytes]) -> None:

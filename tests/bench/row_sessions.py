@@ -12,8 +12,8 @@ from tests.bench.report import Gate, Metric, Row, Sample
 from tests.bench.serving import Served, served
 from tests.bench.sound import RATE, Pcm
 
-SIZES = (2, 4, 6, 8, 10, 12)
-SECONDS = 40.0
+SIZES = (2, 4, 6, 8, 10)
+SECONDS = 25.0
 MOST_STARVED = 0.001
 """Share of the playing time without anything to play, from which on sessions are not held."""
 SESSION: dict[str, Any] = {

@@ -52,9 +52,31 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
+class Speech:
+    """A family that says what a client writes. Names of its task and stream, and what its sound is like.
+
+    Task `say` (no inputs), fed by the request's own live stream `written`: pieces of text, cut anywhere; a cut of the
+    stream is a border (flush), its end ends the response. Settings of the request: `voice`, `speed`, `seed`. Emissions:
+      `audio`      {"pcm": float32 [n], "start": first sample of the response's audio}, and "trimmed" if silence was cut
+                   from the beginning
+      `alignment`  as of `Conversation`, its characters those of all the text written; only if the family is `aligned`
+      `usage`      {"prompt","reused","generated","reason": "stop" | "length"}, one a stretch of text; only of a family
+                   whose voice is a language model
+    """
+
+    rate: int
+    voices: tuple[str, ...]  # the first is the voice of a request that names none
+    say: str = "say"
+    written: str = "written"
+    aligned: bool = True
+    speeds: tuple[float, float] = (0.25, 4.0)  # least and most that the setting `speed` may be
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """A family as the server sees it."""
 
     name: str
     conversation: Conversation | None = None
+    speech: Speech | None = None
     created: int = 0  # unix seconds, for /v1/models

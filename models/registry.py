@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from models.card import Card, Conversation
+from models.card import Card, Conversation, Speech
 from mstar.errors import Rejected
 from mstar.graph.declare import Graph
 from mstar.tensors import Value
 
-__all__ = ["BUILT_IN", "Card", "Conversation", "Family", "family", "module_of"]
+__all__ = ["BUILT_IN", "Card", "Conversation", "Family", "Speech", "family", "module_of"]
 
 
 class Family(Protocol):
@@ -30,7 +30,10 @@ class Family(Protocol):
 
 
 BUILT_IN: Mapping[str, str] = {
+    "orpheus": "models.orpheus.model",
+    "pi05": "models.pi05.model",
     "toy": "models.toy.model",
+    "vjepa2": "models.vjepa2.model",
     "voice": "models.voice.model",
 }
 

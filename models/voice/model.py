@@ -3,7 +3,7 @@
     listen      mic ~> vad → speech                                              one firing a microphone item
     judge       turn(audio) → complete
     warm        prompt → LM: the K/V of a conversation before its next message is there
-    say         text written by the client ~written~> clauses … decoder → audio
+    say         text written by the client ~written~> clauses … decoder → audio; a cut: say what is written so far
     transcribe  cut(audio) ~piece~> loop over pieces: encoder → ASR_begin → loop ASR ↺ token → transcript
     answer      [transcribe ~transcript~>] prompt → LM; loop LM ↺ token, ~text_tokens~> text
                 text ~written~> clauses ~clause~> loop: phonemes → acoustic ~frames~> decoder → audio
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.card import Card, Conversation
+from models.card import Card, Conversation, Speech
 from mstar.graph.declare import (
     Component,
     DynamicLoop,
@@ -165,7 +165,7 @@ def _speaking() -> tuple[Partition, ...]:
 class Voice:
     """Settings: `llm` (checkpoint of the language model), `asr`, `voice`, `ear` (folders); absent ones are pulled."""
 
-    card = Card("voice", CONVERSATION)
+    card = Card("voice", CONVERSATION, Speech(CONVERSATION.speech_rate, CONVERSATION.voices))
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""

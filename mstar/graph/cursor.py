@@ -219,8 +219,9 @@ class Cursor:
         """
         plan = self.plan.nodes[node]
         if not outputs.keys() <= plan.routes.keys():
-            unknown = min(outputs.keys() - plan.routes.keys())
-            raise ValueError(f"node {plan.name} gave an output {unknown}, which the graph does not declare")
+            unknown = [name for name in outputs.keys() - plan.routes.keys() if outputs[name] is not None]
+            if unknown:  # None may come under a name of another use of the component, which shares the batch
+                raise ValueError(f"node {plan.name} gave an output {min(unknown)}, which the graph does not declare")
         self._settle(node)
         if plan.streams:
             self._consume(plan)

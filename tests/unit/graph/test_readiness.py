@@ -114,7 +114,7 @@ def test_an_output_that_the_graph_does_not_know_is_an_error_and_changes_nothing(
     drive.cursor.take(0)
     with pytest.raises(ValueError, match="encoder gave an output state,"):
         drive.cursor.complete(0, {"state": 1})
-    drive.cursor.complete(0, {"states": 1})
+    drive.cursor.complete(0, {"states": 1, "state": None})
     assert drive.ready() == ["llm"]
 
 

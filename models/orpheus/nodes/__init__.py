@@ -1,0 +1,1 @@
+"""The family's submodules (torch side)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from mstar.errors import Rejected
 from mstar.messages import Commit, Credit, Feed, Slice, session_of
 from mstar.streaming.buffer import StreamBuffer
@@ -110,7 +112,7 @@ class Intake:
 
     def _feed_session(self, session: SessionState, live: LiveStream, message: Feed) -> None:
         try:
-            live.history.put(message.index, message.value if message.rows else message.value[None])
+            live.history.put(message.index, _rows(message))
         except Rejected as wrong:
             for name in {name for name, _ in live.listeners}:
                 self._fail(session.requests[name], message.stream, wrong)
@@ -144,6 +146,8 @@ class Intake:
 
     def _put(self, request: RequestState, stream: str, partition: str, message: Feed) -> None:
         buffer = request.buffers[(stream, partition)]
+        if message.rows:
+            _rows(message)
         buffer.put(message.index, message.value, rows=message.rows, cut=message.cut, now=self._ready.now)
         self._ready.refresh(request, partition)
 
@@ -158,3 +162,12 @@ class Intake:
                 except Rejected as wrong:
                     self._fail(request, stream, wrong)
                     return
+
+
+def _rows(message: Feed) -> np.ndarray:
+    """The message's items as rows [n, …]. Raises Rejected if they are no arrays: nothing else is kept item by item."""
+    value = message.value
+    if not isinstance(value, np.ndarray) or (message.rows and value.ndim == 0):
+        kind = type(value).__name__
+        raise Rejected(f"stream {message.stream}: items must be arrays, got {kind}", param=message.stream)
+    return value if message.rows else value[None]

@@ -264,6 +264,25 @@ def test_a_slice_outside_the_window_fails_its_request_only(system: LocalSystem) 
     assert end_of(again.drain()).status == "done"
 
 
+@pytest.mark.parametrize(("value", "rows"), [("loud", False), (3, False), (None, True), (np.float32(1.0), True)])
+def test_items_that_are_no_arrays_end_who_listens_to_them_and_nothing_else(
+    system: LocalSystem, value: object, rows: bool
+) -> None:
+    session = system.open("toy")
+    listen = session.start("listen", positions={"mic": 0})
+    other = session.start("say")
+    system.run()
+    session.feed("mic", 0, value, rows=rows)  # type: ignore[arg-type]
+    other.feed("word", 0, value, rows=rows)  # type: ignore[arg-type]
+    system.run()
+    assert end_of(listen.drain()).status == "failed"
+    assert end_of(other.drain()).status == "failed"
+    hear(session, tones("hello"))
+    again = session.start("transcribe", {"audio": Slice("mic", 0, 5)})
+    system.run()
+    assert end_of(again.drain()).status == "done"
+
+
 def test_text_fed_piece_by_piece_is_spoken(system: LocalSystem) -> None:
     session = system.open("toy")
     request = session.start("say")

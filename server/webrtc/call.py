@@ -35,6 +35,8 @@ from server.webrtc.track import AnswerTrack
 
 CONNECT_SECONDS = 15.0
 """Time between answer and connection; a peer that needs longer does not come."""
+VANISHED_SECONDS = 8.0
+"""A peer of whom nothing has arrived for so long is gone: even silent ones check the path or report every 3 s."""
 SILENCE_SECONDS = 0.2
 """Nothing heard for so long counts as silence."""
 CHANNEL_HIGH = 64 * 1024
@@ -119,7 +121,7 @@ class Call:
             async with asyncio.TaskGroup() as group:
                 pump = Pump(self._core, self._runtime, self, group, self._loop.time, self._metrics)
                 group.create_task(self._ending())
-                group.create_task(self._connecting())
+                group.create_task(self._living())
                 group.create_task(self._write())
                 group.create_task(self._read(pump))
                 group.create_task(self._report(pump))
@@ -147,11 +149,17 @@ class Call:
         await self._over.wait()
         raise _Over
 
-    async def _connecting(self) -> None:
+    async def _living(self) -> None:
+        """End a call whose peer does not come, or vanishes without a word."""
         try:
             await asyncio.wait_for(self.peer.connected.wait(), CONNECT_SECONDS)
         except TimeoutError:
             raise _Over from None
+        while True:
+            left = self.peer.arrival + VANISHED_SECONDS - self._loop.time()
+            if left <= 0:
+                raise _Over
+            await asyncio.sleep(left)
 
     def _gone(self, _state: str) -> None:
         self.hang_up()

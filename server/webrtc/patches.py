@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aioice import Candidate, ice, turn
@@ -21,11 +21,8 @@ _TIMESTAMPS = "_RTCRtpReceiver__timestamp_mapper"
 _DECODER = "_RTCRtpReceiver__decoder_queue"
 _ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 _GATHER = "get_component_candidates"
-_INTERVAL, _FAILURES = "CONSENT_INTERVAL", "CONSENT_FAILURES"
+_DATA, _REQUEST = "data_received", "request_received"
 
-CONSENT_SECONDS = 1.5
-CONSENT_MISSES = 4
-"""A peer that answers none of so many consent checks (RFC 7675), 1.5 s ± 20 % apart, is gone: after 9.2 s at most."""
 BIND_TRIES = 64
 
 
@@ -36,15 +33,12 @@ def check() -> None:
     wanted: Sequence[tuple[Any, Sequence[str]]] = (
         (receiver, (_JITTER_BUFFER, _CODECS, _TIMESTAMPS, _DECODER)),
         (peer, (_ICE_TRANSPORTS,)),
-        (ice.Connection, (_GATHER,)),
-        (ice, (_INTERVAL, _FAILURES)),
+        (ice.Connection, (_GATHER, _DATA, _REQUEST)),
     )
     for owner, names in wanted:
         for name in names:
             if not hasattr(owner, name):
                 raise RuntimeError(f"this version of aiortc or aioice has no {name}")
-    setattr(ice, _INTERVAL, CONSENT_SECONDS)
-    setattr(ice, _FAILURES, CONSENT_MISSES)
 
 
 def pass_through(receiver: RTCRtpReceiver) -> PassThroughAudioBuffer:
@@ -114,6 +108,23 @@ async def _bound(connection: ice.Connection, component: int, offer: Offered, por
         connection._protocols.append(protocol)  # noqa: SLF001
         return protocol.local_candidate
     raise OSError(f"no free UDP port in {low}-{high} on {offer.address}")
+
+
+def on_arrival(peer: RTCPeerConnection, note: Callable[[], None]) -> None:
+    """Have `note` called for every datagram of sound, of events, of their reports, and every check of the peer's."""
+    transports: set[RTCIceTransport] = getattr(peer, _ICE_TRANSPORTS)
+    for transport in transports:
+        connection = transport.iceGatherer._connection  # noqa: SLF001
+        for name in (_DATA, _REQUEST):
+            setattr(connection, name, _noting(getattr(connection, name), note))
+
+
+def _noting(taken: Callable[..., None], note: Callable[[], None]) -> Callable[..., None]:
+    def take(*arguments: Any) -> None:
+        note()
+        taken(*arguments)
+
+    return take
 
 
 def drop_sockets(peer: RTCPeerConnection) -> None:

@@ -54,6 +54,8 @@ class Peer:
         self.talks = False
         """Whether the peer has a data channel."""
         self.connected = asyncio.Event()
+        self.arrival = 0.0
+        """When the loop's clock saw the newest datagram of the peer."""
         self._connection.add_listener("datachannel", self._on_channel)
         self._connection.add_listener("connectionstatechange", self._on_state)
 
@@ -68,6 +70,7 @@ class Peer:
                 await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
                 self._arrange()
                 patches.offer_only(self._connection, self._offers)
+                patches.on_arrival(self._connection, self._arrived)
                 await self._connection.setLocalDescription(await self._connection.createAnswer())
         except TimeoutError:
             raise Rejected("No answer could be made in time.", code="webrtc_timeout", param="sdp") from None
@@ -103,6 +106,9 @@ class Peer:
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):
             await closing
         self._voice.stop()
+
+    def _arrived(self) -> None:
+        self.arrival = asyncio.get_running_loop().time()
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
         if channel.label == CHANNEL:

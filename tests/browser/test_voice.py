@@ -73,7 +73,7 @@ def test_talking_over_the_answer_stops_it_and_is_listened_to(server: Serving, op
     cut.locator(".note:text-is('interrupted')").wait_for()
     voice.page.wait_for_function("() => document.querySelector('.unheard')?.textContent.length > 20")
     heard = cut.locator(".words").evaluate("words => words.firstChild.textContent").split()
-    assert 4 <= len(heard) <= 14  # four words a second, for as long as nobody spoke
+    assert 4 <= len(heard) <= 60  # of 240; four words a second, for as long as nobody spoke
     question = voice.page.locator(".entry[data-role=user] .words").nth(1)
     voice.page.wait_for_function("() => document.querySelectorAll('.entry[data-role=assistant]').length === 2")
     assert "stop" in question.inner_text()

@@ -6,7 +6,8 @@
 /** @typedef {import("./protocol.js").WalkGraph} WalkGraph */
 
 /** @typedef {{x: number, y: number, w: number, h: number}} Box */
-/** @typedef {Box & {key: string, partition: string, name: string, walks: string[], loops: boolean}} NodeBox */
+/** @typedef {{walk: string, component: string}} Firing what the trace calls a node that fires */
+/** @typedef {Box & {key: string, partition: string, name: string, firings: Firing[], loops: boolean}} NodeBox */
 /** @typedef {Box & {name: string, emits: string}} LaneBox */
 /** @typedef {Box & {name: string}} SourceBox */
 /** @typedef {{d: string, kind: "edge" | "back" | "stream"}} Path */
@@ -126,10 +127,11 @@ function laneOf(partition, width) {
   let y = PAD + LABEL;
   let right = 0;
   for (const walk of partition.walks) {
-    for (const { name, loop } of walk.nodes) {
+    for (const { name, component, loop } of walk.nodes) {
+      const firing = { walk: walk.name, component };
       const known = nodes.get(name);
       if (known) {
-        known.walks.push(walk.name);
+        known.firings.push(firing);
         known.loops ||= loop !== "";
         continue;
       }
@@ -139,7 +141,7 @@ function laneOf(partition, width) {
         y += NODE_HEIGHT + ROW_GAP;
       }
       const key = keyOf(partition.name, name);
-      const box = { key, partition: partition.name, name, walks: [walk.name], loops: loop !== "" };
+      const box = { key, partition: partition.name, name, firings: [firing], loops: loop !== "" };
       nodes.set(name, { ...box, x, y, w, h: NODE_HEIGHT });
       right = Math.max(right, x + w);
       x += w + NODE_GAP;
@@ -151,7 +153,9 @@ function laneOf(partition, width) {
   const told = emits.size ? `→ ${[...emits].join(", ")}` : "";
   const label = (partition.name.length + told.length + 2) * 6.6 + 2 * PAD;
   const w = Math.min(width, Math.max(right + PAD, label));
-  return { name: partition.name, emits: told, w, h: y + NODE_HEIGHT + PAD, nodes: [...nodes.values()] };
+  const aside = (w - right - PAD) / 2; // what the label needs more than the nodes
+  const placed = [...nodes.values()].map((node) => ({ ...node, x: node.x + aside }));
+  return { name: partition.name, emits: told, w, h: y + NODE_HEIGHT + PAD, nodes: placed };
 }
 
 /** @param {WalkGraph} graph @param {NodeBox[]} nodes @param {SourceBox[]} sources @returns {Path[]} */
@@ -165,18 +169,23 @@ function pathsOf(graph, nodes, sources) {
     const path = { d: kind === "stream" ? down(from, to) : across(from, to), kind };
     paths.set(path.d, path);
   };
+  /** A node, or the last one of the loop of that name. @param {string} partition @param {string} walk @param {string} name */
+  const origin = (partition, walk, name) => {
+    const found = graph.partitions.find((each) => each.name === partition)?.walks.find((each) => each.name === walk);
+    const last = found?.nodes.findLast((node) => node.loop === name)?.name ?? "";
+    return at.get(keyOf(partition, name)) ?? at.get(keyOf(partition, last));
+  };
   for (const { name, walks } of graph.partitions) {
     for (const walk of walks) {
-      for (const edge of walk.edges) {
-        if (!edge.to || (edge.kind !== "edge" && edge.kind !== "back")) continue;
-        const from = edge.from_loop ? walk.nodes.findLast((node) => node.loop === edge.from)?.name : edge.from;
-        join(at.get(keyOf(name, from ?? "")), at.get(keyOf(name, edge.to)), edge.kind);
+      for (const { kind, from, to } of walk.edges) {
+        if (!to || (kind !== "edge" && kind !== "back")) continue;
+        join(origin(name, walk.name, from), at.get(keyOf(name, to)), kind);
       }
     }
   }
   for (const stream of graph.streams) {
-    for (const { partition, node } of stream.from) {
-      join(at.get(keyOf(partition, node)), at.get(keyOf(stream.partition, stream.to)), "stream");
+    for (const { partition, walk, node } of stream.from) {
+      join(origin(partition, walk, node), at.get(keyOf(stream.partition, stream.to)), "stream");
     }
   }
   sessionsLive(graph).forEach((live, index) => {

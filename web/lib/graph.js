@@ -58,10 +58,10 @@ export class GraphDrawing {
     const name = make("text", { x: node.x + node.w / 2, y: node.y + 17, class: "name" });
     name.textContent = node.name;
     const label = make("text", { x: node.x + node.w / 2, y: node.y + 31, class: "count" });
-    label.textContent = this.counted(node.name);
+    label.textContent = this.counted(node.firings[0]?.component ?? "");
     group.append(box, name, label);
-    for (const walk of node.walks) {
-      const key = `${walk}/${node.name}`;
+    for (const { walk, component } of node.firings) {
+      const key = `${walk}/${component}`;
       this.nodes.set(key, [...(this.nodes.get(key) ?? []), { group, label }]);
     }
     return group;

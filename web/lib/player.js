@@ -3,7 +3,6 @@
 import { Ledger } from "./ledger.js";
 
 const RATE = 24000;
-const ANSWER_MS = 250;
 
 export class Player {
   /**
@@ -28,8 +27,8 @@ export class Player {
     this.node = new AudioWorkletNode(context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
     this.analyser = new AnalyserNode(context, { fftSize: 1024 });
     this.node.connect(this.analyser).connect(context.destination);
-    /** @type {((heard: {item: string, heard: number}[]) => void) | null} */
-    this.cleared = null;
+    /** Those who wait for a clear to be done. @type {((heard: {item: string, heard: number}[]) => void)[]} */
+    this.clearing = [];
     this.node.port.onmessage = ({ data }) => this.report(data);
   }
 
@@ -50,22 +49,25 @@ export class Player {
    * @returns {Promise<{item: string, heard: number}[]>} items that were cut, with the ms heard of each
    */
   clear() {
-    return new Promise((resolve) => {
-      this.cleared = resolve;
-      this.node.port.postMessage({ clear: true });
-      setTimeout(() => resolve([]), ANSWER_MS); // a suspended context does not answer, and plays nothing
-    });
+    const waiting = new Promise((resolve) => this.clearing.push(resolve));
+    this.node.port.postMessage({ clear: true });
+    if (this.context.state !== "running") this.cut(); // it will not answer before it runs again
+    return waiting;
+  }
+
+  /** Settle what was cut off. */
+  cut() {
+    const latency = Math.round((this.context.outputLatency || 0) * 1000); // rendered, but not in the air yet
+    const cut = this.ledger.unheard().map(({ item, heard }) => ({ item, heard: Math.max(0, heard - latency) }));
+    for (const { item } of cut) this.ledger.forget(item);
+    for (const resolve of this.clearing.splice(0)) resolve(cut.splice(0));
   }
 
   /** @param {{item?: string, played: number, ended?: boolean, cleared?: string}} data */
   report(data) {
     if (data.cleared !== undefined) {
       if (data.cleared) this.ledger.play(data.cleared, data.played);
-      const latency = Math.round((this.context.outputLatency || 0) * 1000); // rendered, but not in the air yet
-      const cut = this.ledger.unheard().map(({ item, heard }) => ({ item, heard: Math.max(0, heard - latency) }));
-      for (const { item } of cut) this.ledger.forget(item);
-      this.cleared?.(cut);
-      this.cleared = null;
+      this.cut();
     } else if (data.item) {
       this.ledger.play(data.item, data.played);
       this.playing(this.ledger.progress(data.item));
@@ -81,6 +83,7 @@ export class Player {
   }
 
   close() {
+    this.cut();
     this.node.port.onmessage = null;
     this.node.disconnect();
     void this.context.close();

@@ -95,6 +95,6 @@ export interface WalkGraph {
 export interface WalkOfGraph {
   name: string;
   then: string;
-  nodes: { name: string; loop: string }[];
+  nodes: { name: string; component: string; loop: string }[];
   edges: { kind: string; name: string; from: string; from_loop: boolean; to?: string; modality?: string }[];
 }

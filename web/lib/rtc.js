@@ -9,7 +9,7 @@ import { Unavailable } from "./microphone.js";
 
 const OPEN_SECONDS = 15;
 const GATHER_SECONDS = 2;
-const LOST_SECONDS = 5;
+const LOST_SECONDS = 8;
 const REPORT_MS = 100;
 
 /**

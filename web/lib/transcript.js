@@ -2,6 +2,7 @@
 
 /** @typedef {import("./conversation.js").Entry} Entry */
 
+const NEAR = 80;
 const NAMES = { user: "You", assistant: "M*" };
 
 export class Transcript {
@@ -11,6 +12,16 @@ export class Transcript {
     this.scroller = scroller;
     /** @type {Map<string, HTMLElement>} */
     this.articles = new Map();
+    /** Whether the reader follows the end. */
+    this.following = true;
+    scroller.addEventListener("scroll", () => {
+      this.following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR;
+    });
+    new ResizeObserver(() => this.follow()).observe(scroller);
+  }
+
+  follow() {
+    if (this.following) this.scroller.scrollTop = this.scroller.scrollHeight;
   }
 
   /** @param {Entry} entry */
@@ -24,18 +35,12 @@ export class Transcript {
     article.hidden = entry.role === "assistant" && (gone || !entry.text);
     article.setAttribute("aria-busy", String(!entry.done));
     article.dataset["role"] = entry.role;
-    const atEnd = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < 80;
     const words = /** @type {HTMLElement} */ (article.querySelector(".words"));
     words.replaceChildren(...content(entry));
     const note = /** @type {HTMLElement} */ (article.querySelector(".note"));
     note.textContent = entry.note;
     note.hidden = !entry.note;
-    if (atEnd) this.scroller.scrollTop = this.scroller.scrollHeight;
-  }
-
-  clear() {
-    this.list.replaceChildren();
-    this.articles.clear();
+    this.follow();
   }
 
   /** @param {Entry} entry */

@@ -26,12 +26,6 @@ export class Waterfall {
     const longest = Math.max(...this.rows.map((each) => each.turn.total), 1);
     for (const each of this.rows) each.row.style.setProperty("--share", String(each.turn.total / longest));
   }
-
-  clear() {
-    this.list.replaceChildren();
-    this.rows = [];
-    this.count = 0;
-  }
 }
 
 /** @param {number} number @param {Turn} turn */

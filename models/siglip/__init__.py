@@ -1,0 +1,1 @@
+"""SigLIP's picture encoder."""

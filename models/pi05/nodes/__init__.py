@@ -1,0 +1,1 @@
+"""Code of the π0.5 family's components."""

@@ -1,0 +1,139 @@
+"""The nodes that think and act: the prefix into the cache, the flow steps over it, and the actions' own units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.blocks.values import floats, integer, items, record
+from models.pi05.config import Pi05Config
+from models.pi05.flow import Guide, advance, times
+from models.pi05.network import Expert, Prefix
+from models.pi05.nodes.policy import Policy, policy, steps_of, tensors
+from mstar.submodule import Call, KVGeometry, Output, Outputs, Packed, Row, Sampling, Step
+from mstar.tensors import Value
+
+
+class LLM:
+    """PaliGemma and the action expert over one cache.
+
+    Prefix (inputs `image_tokens` [n, width], `tokens` [m] int64, `digest`): K/V of n + m positions that all see one
+    another; no outputs. Their K/V depend on the whole, so that a position's key is that of the whole prefix: all of it
+    is reused for an equal observation, or nothing.
+
+    Flow step (inputs `actions` [horizon, dim], `guide`): `actions` after the step. The chunk's rows see the prefix and
+    each other; their K/V are not kept. Requests at different steps share a batch.
+    """
+
+    max_batch = 8
+    sampling: Sampling | None = None
+
+    def __init__(self, config: Pi05Config, prefix: Prefix, expert: Expert) -> None:
+        self._config = config
+        self._prefix = prefix
+        self._expert = expert
+        self.geometry = KVGeometry(config.prefix.depth, config.prefix.kv_heads, config.prefix.head_dim)
+        self._modulation = lru_cache(maxsize=4)(self._modulation_of)
+
+    def keys(self, call: Call) -> np.ndarray:
+        """One per position of the prefix; none for a flow step, which appends nothing."""
+        if _flows(call):
+            return np.zeros(0, np.int64)
+        length = len(_tensor(call, "image_tokens")) + len(_tensor(call, "tokens"))
+        return np.arange(length, dtype=np.int64) + np.int64(integer(call.inputs["digest"]))
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        device = self._prefix.device
+        if _flows(calls[0]):
+            actions = torch.stack([_tensor(call, "actions") for call in calls]).to(device)
+            rows = [Row(i, self._config.horizon, causal=False, store=False) for i in range(len(calls))]
+            return Packed({"actions": actions}, tuple(rows))
+        parts = []
+        for call in calls:
+            words = self._prefix.embed(_tensor(call, "tokens").to(device))
+            parts.append(torch.cat((_tensor(call, "image_tokens").to(device), words))[call.reused :])
+        rows = [Row(i, len(part), causal=False) for i, part in enumerate(parts)]
+        return Packed({"prefix": torch.cat(parts)}, tuple(rows))
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        if step.attention is None:
+            raise ValueError("the policy needs a KV engine")
+        if "prefix" in packed.tensors:
+            self._prefix.prefill(packed.tensors["prefix"], step.attention)
+            return {}
+        actions = packed.tensors["actions"]
+        at = [(call.iteration, steps_of(call)) for call in step.calls]
+        modulation = torch.stack([self._modulation(steps)[done] for done, steps in at])
+        velocities = self._expert.velocity(actions, modulation, step.attention)
+        chunks = zip(actions, velocities, at, step.calls, strict=True)
+        return {"actions": [advance(a, v, done, n, self._guide(call)) for a, v, (done, n), call in chunks]}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
+        return False
+
+    def _modulation_of(self, steps: int) -> Tensor:
+        """[steps, norms, 3, width]."""
+        return self._expert.modulation(times(steps)[:-1].to(self._expert.device))
+
+    def _guide(self, call: Call) -> Guide | None:
+        given = record(call.inputs["guide"])
+        if not floats(given["weights"]).any():
+            return None
+        device = self._expert.device
+        target, weights = (cast("Tensor", given[name]).to(device) for name in ("target", "weights"))
+        return Guide(target, weights, integer(given["frozen"]))
+
+
+class Act:
+    """actions (normalised), guide → actions {"actions" [horizon, channels] float32 in the robot's units, "frozen":
+    leading rows that are those of the chunk before, bit for bit, "masked": names of the cameras that were not there}.
+    """
+
+    max_batch = 16
+
+    def __init__(self, policy: Policy) -> None:
+        self._channels = policy.channels
+        known = policy.statistics.actions
+        self._known = None if known is None else known.only(policy.channels)
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        return Packed({})
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        return {"actions": [self._restored(call) for call in step.calls]}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
+        return False
+
+    def _restored(self, call: Call) -> Value:
+        guide = record(call.inputs["guide"])
+        frozen = integer(guide["frozen"])
+        chunk = floats(call.inputs["actions"])[:, : self._channels]  # [horizon, channels]
+        chunk = chunk.copy() if self._known is None else self._known.restore(chunk)
+        chunk[:frozen] = floats(guide["previous"])[:frozen]
+        return {"actions": chunk, "frozen": frozen, "masked": items(guide["masked"])}
+
+
+def _flows(call: Call) -> bool:
+    return "actions" in call.inputs
+
+
+def _tensor(call: Call, name: str) -> Tensor:
+    value = call.inputs[name]
+    return value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+
+
+def llm(settings: Mapping[str, Value]) -> LLM:
+    """The node; settings as in `models.pi05.model`."""
+    config, weights = policy(settings).config, tensors(settings)
+    return LLM(config, Prefix(config, weights), Expert(config, weights))
+
+
+def act(settings: Mapping[str, Value]) -> Act:
+    """The node; settings as in `models.pi05.model`."""
+    return Act(policy(settings))

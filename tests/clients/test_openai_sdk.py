@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
@@ -277,7 +278,12 @@ async def test_sound_in_an_item_is_transcribed_and_answered(toy_server: Serving)
         item_id = next(e for e in talking.events if e["type"] == "conversation.item.added")["item"]["id"]
         await talking.connection.conversation.item.retrieve(item_id=item_id)
         kept = (await talking.until("conversation.item.retrieved"))["item"]
-        assert kept["content"] == [{"type": "input_audio", "transcript": "hello yes"}]
+        [part] = kept["content"]
+        back = np.frombuffer(base64.b64decode(part.pop("audio")), "<i2").astype(int)
+        given = np.frombuffer(spoken("hello", "yes"), "<i2").astype(int)
+        assert len(back) == len(given)
+        assert np.abs(back - given)[100:-100].mean() < 0.02 * np.abs(given).max()
+        assert part == {"type": "input_audio", "transcript": "hello yes"}
 
 
 async def test_sessions_of_type_transcription(toy_server: Serving) -> None:

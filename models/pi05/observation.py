@@ -32,6 +32,8 @@ def parse(value: Value, robot: Robot, *, horizon: int, action_dim: int) -> Obser
 
     Keys: those of the robot's cameras (at least one; None or absent = masked) and state; `prompt`, or `tokens` in its
     place; and if wanted `noise` (normalised), `prev_chunk` and `delay_steps`. Pictures are [h, w, 3] or [3, h, w].
+    Row i of `prev_chunk` is what the chunk before says for the control step of row i of the new one: what it has not
+    yet acted out when the observation is taken. The first `delay_steps` rows will be acted out in the meantime.
     """
     if not isinstance(value, Mapping):
         raise Rejected(f"observation must be a map, not {type(value).__name__}", param="observation")

@@ -67,13 +67,13 @@ def _weights(folder: Path) -> Tensors:
 
 def _folder(settings: Mapping[str, Value]) -> Path | None:
     """The checkpoint's folder; None = the tiny policy."""
-    given, tiny = settings.get("checkpoint"), settings.get("tiny")
+    given, tiny = settings.get("checkpoint"), settings.get("tiny") in (True, "true")
     if isinstance(given, str) and given and not tiny:
         folder = Path(given)
         if not folder.is_dir():
             raise WeightsError(f"{folder}: no such folder")
         return folder
-    if given or tiny is not True:
+    if given or not tiny:
         raise WeightsError("pi05 needs the setting `checkpoint` (a folder in lerobot's layout), or else `tiny: true`")
     return None
 

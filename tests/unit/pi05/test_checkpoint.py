@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,38 @@ def test_a_public_config_names_variants() -> None:
     assert config.vision.tokens == 256
     assert config.cameras == CAMERAS[:2]
     assert (config.horizon, config.action_dim, config.max_tokens, config.vocab) == (50, 32, 200, 257_152)
+
+
+class Asked:
+    """Tensors without values; notes what was asked for."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return not str(name).endswith("embed_tokens.weight")
+
+    def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        self.shapes[name] = shape
+        return torch.empty(shape, device="meta")
+
+
+def test_the_published_policy_has_three_thousand_million_weights() -> None:
+    config, counts = from_fields({"type": "pi05"}), []
+    for network in (Eyes, Prefix, Expert):
+        asked = Asked()
+        network(config, asked)
+        counts.append((len(asked.shapes), sum(math.prod(shape) for shape in asked.shapes.values())))
+    assert counts == [(439, 414_803_696), (164, 2_508_531_712), (208, 430_098_464)]
+
+
+def test_every_tensor_of_a_checkpoint_is_used_but_the_experts_vocabulary() -> None:
+    asked = Asked()
+    for network in (Eyes, Prefix, Expert):
+        network(read_config(DATA), asked)
+    stored = {name: tuple(tensor.shape) for name, tensor in load_file(DATA / "model.safetensors").items()}
+    del stored["paligemma_with_expert.gemma_expert.lm_head.weight"]
+    assert asked.shapes == stored
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Submodules of the vjepa2 family."""

@@ -1,0 +1,55 @@
+"""From camera pictures to what the encoders take: cut, resized, normalised."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mstar.errors import Rejected
+from mstar.tensors import Value
+
+MEAN = torch.tensor((0.485, 0.456, 0.406)).view(3, 1, 1)
+STD = torch.tensor((0.229, 0.224, 0.225)).view(3, 1, 1)
+"""Of ImageNet, per colour."""
+
+Cut = Literal["square", "centre"]
+"""`square`: the largest square in the middle, resized (V-JEPA 2-AC). `centre`: the shorter side resized to 8/7 of the
+size, the middle of that (V-JEPA 2)."""
+
+
+def pictures(name: str, value: Value) -> Tensor:
+    """The frames [n, height, width, 3] uint8 of an input, or one frame without n. Raises Rejected naming the input."""
+    array = value if isinstance(value, np.ndarray) else None
+    if array is None or array.dtype != np.uint8 or array.ndim not in {3, 4} or array.shape[-1] != 3 or not array.size:
+        what = f"{array.dtype} {list(array.shape)}" if array is not None else type(value).__name__
+        raise Rejected(f"{name}: expected uint8 [frames, height, width, 3], got {what}", param=name)
+    frames = array if array.ndim == 4 else array[None]
+    return torch.from_numpy(frames if frames.flags.writeable else frames.copy())
+
+
+def normalised(frames: Tensor, size: int, cut: Cut) -> Tensor:
+    """frames [n, height, width, 3] uint8 → [n, 3, size, size] float32."""
+    channels = frames.permute(0, 3, 1, 2)
+    fitted = _square(channels, size) if cut == "square" else _centre(channels, size)
+    return (fitted.float() / 255 - MEAN) / STD
+
+
+def _square(x: Tensor, size: int) -> Tensor:
+    height, width = x.shape[-2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    x = x[..., top : top + side, left : left + side]
+    return x if side == size else F.interpolate(x.float(), size=(size, size), mode="bilinear", align_corners=False)
+
+
+def _centre(x: Tensor, size: int) -> Tensor:
+    height, width = x.shape[-2:]
+    short = int(size * 256 / 224)
+    shape = (short, int(short * width / height)) if height <= width else (int(short * height / width), short)
+    x = F.interpolate(x, size=shape, mode="bilinear", antialias=True, align_corners=False)
+    top, left = round((shape[0] - size) / 2), round((shape[1] - size) / 2)
+    return x[..., top : top + size, left : left + size]

@@ -12,6 +12,7 @@ import torch
 from models.vjepa2.config import TINY_WORLD
 from models.vjepa2.model import FAMILY
 from models.vjepa2.nodes.checkpoints import world
+from models.vjepa2.nodes.planning import GOALS
 from models.vjepa2.pictures import normalised
 from models.vjepa2.planning import Planner
 from mstar.client import Session, Slice
@@ -303,6 +304,23 @@ def test_a_goal_may_be_a_picture_a_latent_or_the_name_of_one(system: LocalSystem
     stranger = system.open("vjepa2")
     asked = {"observation": PICTURES[0], "goal": {"id": "cup"}, "state": STATE}
     assert refusal(ask(system, stranger, "plan_image", asked)).code == "unknown_goal"
+    system.close(session)
+    assert system.census()["engine_states"] == 0
+
+
+def test_a_session_keeps_the_goals_it_used_last(system: LocalSystem) -> None:
+    session = system.open("vjepa2")
+
+    def use(goal: dict[str, Any]) -> list[Any]:
+        asked = {"observation": PICTURES[0], "goal": goal, "state": STATE}
+        return ask(system, session, "plan_image", asked, iterations=1, samples=2, topk=2)
+
+    for number in range(GOALS):
+        values(use({"image": PICTURES[1], "id": f"goal {number}"}), "plan")
+    values(use({"id": "goal 0"}), "plan")
+    values(use({"image": PICTURES[2], "id": "one more"}), "plan")
+    values(use({"id": "goal 0"}), "plan")
+    assert refusal(use({"id": "goal 1"})).code == "unknown_goal"
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class _Stack:
         out = self.channels // 2
         kernel = self.weights.kernel(f"{name}.1", (self.channels, out, 2 * stride))
         bias = self.weights.take(f"{name}.1.bias", (out,))
-        self.put(Upsample(kernel, bias, stride, self.snake(f"{name}.0")), out)
+        self.put(Upsample.of(kernel, bias, self.snake(f"{name}.0")), out)
         self.rate *= stride
         self.lag = self.lag * stride + (stride + 1) // 2
         place = 2

@@ -54,7 +54,8 @@ def read_weights(file: Path, device: str = "cpu") -> SnacWeights:
     except FileNotFoundError:
         raise WeightsError(f"{file}: missing") from None
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as cause:
-        raise WeightsError(f"{file}: {str(cause).splitlines()[0]}") from None
+        said = str(cause).partition("\n")[0] or type(cause).__name__
+        raise WeightsError(f"{file}: {said}") from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise WeightsError(f"{file}: holds no tensors by name")
     return SnacWeights(tensors, str(file), device)

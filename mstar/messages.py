@@ -188,6 +188,7 @@ class StepFailed(msgspec.Struct, frozen=True, tag=True):
     node: str
     cause: str
     code: str = "node_failed"
+    param: str = ""
 
 
 # ---------------------------------------------------------------------------------------------- → client
@@ -211,6 +212,7 @@ class RequestEnded(msgspec.Struct, frozen=True, tag=True):
     cause: str = ""
     code: str = ""
     emitted: Mapping[str, int] = {}
+    param: str = ""  # the offending field, where the caller was at fault
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):

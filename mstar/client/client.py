@@ -185,7 +185,7 @@ class Session:
             case Refused(request=name) if name:
                 request = self._requests.get(name)
                 if request is not None:
-                    request.deliver(RequestEnded(name, "failed", message.param, message.message, message.code))
+                    request.deliver(RequestEnded(name, "failed", "", message.message, message.code, {}, message.param))
             case Refused():
                 if self._opened and not self._opened.done():
                     self._opened.set_exception(

@@ -105,8 +105,8 @@ class Conductor:
         match message:
             case Interrupt(request=request):
                 return self._end(request, "cancelled")
-            case StepFailed(request=request, node=node, cause=cause, code=code):
-                return self._end(request, "failed", node, cause, code)
+            case StepFailed(request=request):
+                return self._end(request, "failed", message)
             case _:
                 raise TypeError(f"the conductor does not take {type(message).__name__}")
 
@@ -207,14 +207,17 @@ class Conductor:
         del request.running[message.partition]
         return [] if request.running else self._end(message.request, "done")
 
-    def _end(self, name: str, status: str, node: str = "", cause: str = "", code: str = "") -> Out:
+    def _end(self, name: str, status: str, why: StepFailed | None = None) -> Out:
         request = self._requests.pop(name, None)
         if request is None:
             return []
         session = self._sessions[request.session]
         session.requests.discard(name)
         out: Out = [(worker, EndRequest(name)) for worker in request.workers]
-        out.append((session.client, RequestEnded(name, status, node, cause, code, request.emitted)))
+        ended = RequestEnded(name, status, emitted=request.emitted)
+        if why is not None:
+            ended = RequestEnded(name, status, why.node, why.cause, why.code, request.emitted, why.param)
+        out.append((session.client, ended))
         return out
 
     def _refuse(self, client: str, session: str, request: str, code: str, text: str, param: str = "") -> Out:

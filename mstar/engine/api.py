@@ -45,11 +45,12 @@ class Completed:
 class Failed:
     """The firing failed by itself (`"Type: text"`); nothing of it was committed, its request can only be ended.
 
-    `code` is that of a `Rejected`, where the caller was at fault.
+    `code` and `param` are those of a `Rejected`, where the caller was at fault.
     """
 
     cause: str
     code: str = "node_failed"
+    param: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def attempt(work: Callable[[], Result]) -> Result | Failed:
     try:
         return work()
     except Rejected as fault:
-        return Failed(fault.message, fault.code)
+        return Failed(fault.message, fault.code, fault.param or "")
     except Exception as fault:  # noqa: BLE001  a step runs code of families; what it raises ends requests, not the worker
         return Failed(f"{type(fault).__name__}: {fault}")
 

@@ -10,7 +10,7 @@ import torch
 from mstar.bus import Endpoint
 from mstar.clock import Clock
 from mstar.engine.api import Engine
-from mstar.engine.kv_engine import KVCacheEngine
+from mstar.engine.kv_engine import KVCacheEngine, KVSettings
 from mstar.engine.resolve import resolve
 from mstar.engine.stateless import StatelessEngine
 from mstar.errors import GraphError
@@ -59,6 +59,7 @@ def build_worker(
     parts: dict[str, Submodule] = {**stateless, **cached}
     engines: dict[str, Engine] = dict.fromkeys(stateless, StatelessEngine(stateless, session_state=session_state))
     if cached:
-        engines |= dict.fromkeys(cached, KVCacheEngine(cached, session_state=session_state))
+        memory = dict.fromkeys(cached, KVSettings(device=rank.device))
+        engines |= dict.fromkeys(cached, KVCacheEngine(cached, settings=memory, session_state=session_state))
     limits = {key: submodule.max_batch for key, submodule in parts.items()}
     return Worker(name, families, engines, limits, endpoint, clock, executor)

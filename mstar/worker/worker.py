@@ -38,6 +38,7 @@ from mstar.streaming.history import History
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted
 from mstar.worker.intake import Intake
+from mstar.worker.memory import MemoryQueue
 from mstar.worker.outflow import Outflow
 from mstar.worker.ready import Choice, Ready
 from mstar.worker.state import LiveStream, RequestState, SessionState
@@ -73,6 +74,7 @@ class Worker:
         self._flight: list[Choice] = []
         self._tracing = Tracing(name, endpoint)
         self._ready = Ready(clock, limits)
+        self._memory = MemoryQueue()
         self._intake = Intake(self._sessions, self._ready, self._late, self._reject)
         self._outflow = Outflow(endpoint, self._ready)
 
@@ -129,7 +131,7 @@ class Worker:
         for request in list(session.requests.values()):
             self._drop(request)
         del self._sessions[name]
-        self._on_engines(lambda engine: engine.end_session(name), lambda _: self._offer_again())
+        self._on_engines(lambda engine: engine.end_session(name), lambda _: self._memory.offer_again())
 
     def _begin_request(self, message: BeginRequest) -> None:
         session = self._sessions.get(message.session)
@@ -191,13 +193,16 @@ class Worker:
         return bool(self._flight or self._ready)
 
     def next_wake(self) -> float | None:
-        """Clock time (s) at which something could run though no message comes."""
-        return self._ready.next_wake()
+        """Clock time (s) at which something is to be done though no message comes."""
+        times = (self._ready.next_wake(), self._memory.next_wake())
+        return min((at for at in times if at is not None), default=None)
 
     def schedule(self) -> bool:
         """Hand the next batch to the executor, if it is free and something can run."""
         if self._flight:
             return False
+        for request, reason in self._memory.overdue(self._clock.now())[:1]:
+            self._fail(request, "memory", reason, "out_of_memory")
         firings: list[Firing] = []
         while not firings:
             batch = self._ready.choose()
@@ -261,13 +266,14 @@ class Worker:
             else:
                 self._counters["stale_outcomes"] += 1
         if any(isinstance(outcome, Completed) for outcome in outcomes):
-            self._offer_again()
+            self._memory.offer_again()
         self._tracing.send()
 
     def _settle(self, choice: Choice, outcome: Outcome) -> None:
         each, request, cursor = choice
         match outcome:
             case Completed(outputs=outputs, stop=stop):
+                self._memory.served(request)
                 try:
                     self._outflow.deliver(request, each.partition, cursor.complete(each.node, outputs, stop))
                 except Rejected as wrong:  # a stream does not take it
@@ -277,18 +283,12 @@ class Worker:
                     self._fail(request, each.component, f"{type(wrong).__name__}: {wrong}")
                     return
                 self._moved(request, each.partition, cursor)
-            case Failed(cause=cause, code=code):
-                self._fail(request, each.component, cause, code)
-            case Deferred():
+            case Failed(cause=cause, code=code, param=param):
+                self._fail(request, each.component, cause, code, param)
+            case Deferred(reason=reason):
                 cursor.untake(each.node)
-                request.deferred = True
+                self._memory.wait(request, reason, self._clock.now())
                 self._ready.refresh(request, each.partition)
-
-    def _offer_again(self) -> None:
-        """Memory may have become free: requests that wait for it may try again."""
-        for session in self._sessions.values():
-            for request in session.requests.values():
-                request.deferred = False
 
     def _moved(self, request: RequestState, partition: str, cursor: Cursor) -> None:
         """A cursor has moved: see what can run now, and whether its walk is done."""
@@ -306,10 +306,10 @@ class Worker:
     # ------------------------------------------------------------------------------------------ endings
 
     def _reject(self, request: RequestState, what: str, wrong: Rejected) -> None:
-        self._fail(request, what, wrong.message, wrong.code)
+        self._fail(request, what, wrong.message, wrong.code, wrong.param or "")
 
-    def _fail(self, request: RequestState, node: str, cause: str, code: str = "node_failed") -> None:
-        self._endpoint.send(CONDUCTOR, StepFailed(request.name, node.rpartition("/")[2], cause, code))
+    def _fail(self, request: RequestState, node: str, cause: str, code: str = "node_failed", param: str = "") -> None:
+        self._endpoint.send(CONDUCTOR, StepFailed(request.name, node.rpartition("/")[2], cause, code, param))
         self._end_request(request.name)
 
     def _end_request(self, name: str) -> None:
@@ -317,7 +317,7 @@ class Worker:
         if request is not None:
             self._drop(request)
             self._on_engines(lambda engine: engine.end_request(name))
-            self._executor.submit(lambda: None, lambda _: self._offer_again())
+            self._executor.submit(lambda: None, lambda _: self._memory.offer_again())
         elif (session := self._sessions.get(session_of(name))) is not None:
             session.bury(name)
 
@@ -325,6 +325,7 @@ class Worker:
         session = request.session
         del session.requests[request.name]
         session.bury(request.name)
+        self._memory.served(request)
         for partition, cursor in request.cursors.items():
             self._ready.forget(request, partition, cursor)
         for live in session.live.values():
@@ -369,6 +370,7 @@ class Worker:
             "buffers": sum(len(request.buffers) for request in requests),
             "runnable": len(self._ready),
             "in_flight": len(self._flight),
+            "waiting_for_memory": len(self._memory),
             "early_messages": sum(len(session.early) for session in sessions),
             "listeners": sum(len(each.listeners) for each in live),
             "wanted_slices": sum(len(each.wants) for each in live),

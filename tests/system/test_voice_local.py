@@ -194,3 +194,4 @@ def test_a_prompt_beyond_the_context_is_refused_with_its_code(system: LocalSyste
     system.run()
     end = end_of(request.drain())
     assert (end.status, end.code, end.node) == ("failed", "context_length_exceeded", "prompt")
+    assert end.param == "history"

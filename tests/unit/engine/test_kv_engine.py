@@ -213,7 +213,7 @@ def test_a_wrong_setting_names_its_field() -> None:
     lm = KVCacheEngine({"lm": ToyLM(sampling=Sampling(temperature=1.0))}, settings={"lm": KVSettings(pages=64)})
     outcomes = lm.step([prefill("a", PROMPT, "a"), prefill("b", PROMPT, "b", top_p=1.5)])
     assert isinstance(outcomes[0], Completed)
-    assert outcomes[1] == Failed("top_p must be a number in (0, 1], got 1.5", "invalid_value")
+    assert outcomes[1] == Failed("top_p must be a number in (0, 1], got 1.5", "invalid_value", "settings.top_p")
 
 
 def test_verdict_stops() -> None:

@@ -6,7 +6,7 @@ import torch
 from models.blocks.linear import DenseLinear, Int4Linear, Int8Linear, RowLinear, stacked
 from models.blocks.norm import RMSNorm
 from models.blocks.quantise import Grouped4, Grouped8, Stored, dense, quantise4, rows
-from models.llama.head import RefinedHead
+from models.llama.head import refined_head
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -76,9 +76,10 @@ def test_rows_are_those_of_the_dense_matrix() -> None:
         assert torch.equal(rows(weight, index), dense(weight)[index])
 
 
-def test_leading_logits_are_exact_and_the_rest_is_close() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_leading_logits_are_exact_and_the_rest_is_close(fused: bool) -> None:
     weight, hidden = random(200, 64), random(3, 64, seed=1)
-    wanted, got = hidden @ weight.T, RefinedHead(weight)(hidden)
+    wanted, got = hidden @ weight.T, refined_head(weight, fused=fused)(hidden)
     top = wanted.topk(16, dim=-1).indices
     torch.testing.assert_close(got.gather(1, top), wanted.gather(1, top))
     assert torch.equal(got.argmax(-1), wanted.argmax(-1))

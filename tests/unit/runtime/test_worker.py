@@ -34,6 +34,7 @@ from mstar.messages import (
 from mstar.placement import one_rank
 from mstar.worker.executor import InlineExecutor
 from mstar.worker.hosted import host
+from mstar.worker.memory import PATIENCE
 from mstar.worker.worker import Worker
 
 NAME = "worker.main"
@@ -91,6 +92,7 @@ class Bench:
         declared = graph()
         check(declared)
         self.engine = Scripted()
+        self.clock = ManualClock()
         bus = LocalBus()
         self.conductor, self.client = bus.endpoint("conductor"), bus.endpoint("client")
         family = host(declared, one_rank().place("small", declared), NAME)
@@ -101,7 +103,7 @@ class Bench:
             dict.fromkeys(names, self.engine),
             dict.fromkeys(names, 4),
             bus.endpoint(NAME),
-            ManualClock(),
+            self.clock,
             InlineExecutor(),
         )
 
@@ -184,6 +186,28 @@ def test_what_waits_for_memory_is_offered_again_when_some_may_be_free(bench: Ben
         WalkDone,
     ]
     assert not bench.worker.busy
+
+
+def test_requests_that_wait_for_one_another_are_refused_one_by_one(bench: Bench) -> None:
+    bench.engine.say = waits("s.1", "t.1")
+    bench.begin("s.1")
+    bench.run()
+    bench.clock.advance(1)
+    bench.begin("t.1")
+    bench.run()
+    assert bench.worker.next_wake() == PATIENCE
+    bench.clock.advance(PATIENCE - 1)
+    bench.run()
+    refused = [message for message in bench.told() if isinstance(message, StepFailed)]
+    assert [(message.request, message.code, message.cause) for message in refused] == [
+        ("s.1", "out_of_memory", "no memory")
+    ]
+    bench.engine.say = lambda firing: DONE
+    bench.run()
+    assert [message for message in bench.told() if isinstance(message, Emission)] == [
+        Emission("t.1", "text", 0, "said")
+    ]
+    assert bench.worker.next_wake() is None
 
 
 def test_one_that_waits_does_not_hold_up_its_batch(bench: Bench) -> None:

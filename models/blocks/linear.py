@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from models.blocks.quantise import GROUP, Grouped4, Stored, dense, quantise4
+from models.blocks.quantise import GROUP, Grouped4, Stored, dense, joined4
 
 Kernel = Literal["float32", "int4"]
 # The weight-only kernels of torch, which carry an underscore as operators without autograd do.
@@ -106,8 +106,4 @@ def stacked(weights: Sequence[Stored], kernel: Kernel, bias: Tensor | None = Non
         return DenseLinear(torch.cat([dense(w) for w in weights]), bias)
     if weights[0].shape[1] % GROUP:
         return RowLinear(torch.cat([dense(w) for w in weights]), bias)
-    parts = [w if isinstance(w, Grouped4) else quantise4(dense(w)) for w in weights]
-    joined = Grouped4(
-        torch.cat([p.codes for p in parts]), torch.cat([p.scale for p in parts]), torch.cat([p.minimum for p in parts])
-    )
-    return Int4Linear(joined, bias)
+    return Int4Linear(joined4(weights), bias)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,18 +69,21 @@ def rows(weight: Stored, index: Tensor) -> Tensor:
             return weight[index].float()
 
 
+def joined4(weights: Sequence[Stored]) -> Grouped4:
+    """The rows of all `weights` one after another: 4-bit matrices keep their codes, others are quantised."""
+    parts = [w if isinstance(w, Grouped4) else quantise4(dense(w)) for w in weights]
+    return Grouped4(
+        torch.cat([p.codes for p in parts]), torch.cat([p.scale for p in parts]), torch.cat([p.minimum for p in parts])
+    )
+
+
 def quantise4(weight: Tensor) -> Grouped4:
     """[out, in] float, `in` a multiple of 32 → nearest codes between a searched minimum and maximum per group.
 
     Tried per group: the full range and ranges shrunk around its middle, each with scale and minimum refitted by least
     squares to the codes it gave; kept is the one of least squared error, with scale and middle as bfloat16 holds them.
     """
-    parts = [_quantise4(part) for part in weight.split(_ROWS)]
-    return Grouped4(
-        torch.cat([p.codes for p in parts]),
-        torch.cat([p.scale for p in parts]),
-        torch.cat([p.minimum for p in parts]),
-    )
+    return joined4([_quantise4(part) for part in weight.split(_ROWS)])
 
 
 def _quantise4(weight: Tensor) -> Grouped4:
@@ -122,3 +126,10 @@ def _as_stored(step: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
     """Round scale and middle (low + 8 · scale) to bfloat16, the types the 4-bit kernel reads."""
     kept = step.bfloat16().float()
     return kept, (low + 8 * step).bfloat16().float() - 8 * kept
+
+
+def quantise8(weight: Tensor) -> Grouped8:
+    """[out, in] float, `in` a multiple of 32 → nearest codes between minus and plus each group's largest magnitude."""
+    groups = weight.float().unflatten(1, (-1, GROUP))  # [out, in / 32, 32]
+    scale = groups.abs().amax(-1).clamp_min(1e-12) / 127
+    return Grouped8((groups / scale[..., None]).round_().flatten(1).to(torch.int8), scale)

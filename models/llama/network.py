@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from models.blocks.linear import DenseLinear, Kernel, Linear, RowLinear, stacked
-from models.blocks.mlp import GatedMLP
-from models.blocks.moe import MixtureOfExperts
-from models.blocks.norm import RMSNorm
+from models.blocks.linear import DenseLinear, Kernel
 from models.blocks.quantise import dense, rows
 from models.blocks.rope import Rotation, inverse_frequencies
 from models.llama.config import LlamaConfig
-from models.llama.head import RefinedHead
+from models.llama.fused import FusedStack, can_fuse
+from models.llama.head import refined_head
+from models.llama.layers import Stack, TorchStack
 from models.llama.weights import Weights
 from mstar.submodule import Attention
-
-FeedForward = Callable[[Tensor], Tensor]
 
 
 class Llama:
@@ -26,21 +21,22 @@ class Llama:
 
     `kernel="float32"` computes as the published code does. `kernel="int4"` holds the matrices in 4 bits (a quantised
     GGUF's own codes, or the nearest ones), lm_head in 8; a row's result then does not depend on the other rows.
+    `fused`: in 4 bits, everything between two attentions is one graph of onnxruntime where its products fit.
     """
 
-    def __init__(self, config: LlamaConfig, weights: Weights, kernel: Kernel = "int4") -> None:
+    def __init__(self, config: LlamaConfig, weights: Weights, kernel: Kernel = "int4", *, fused: bool = True) -> None:
         """Raises WeightsError for a tensor that is missing or of another shape."""
         self.config = config
         self.kernel = kernel
+        fused = fused and kernel == "int4" and can_fuse(config)
         shape = (config.vocab, config.hidden)
         self._embedding = weights.take("model.embed_tokens.weight", shape)
         head = self._embedding if config.tied else weights.take("lm_head.weight", shape)
-        self._head = DenseLinear(dense(head)) if kernel == "float32" else RefinedHead(head)
-        self._norm = RMSNorm(dense(weights.take("model.norm.weight", (config.hidden,))), config.eps)
+        self._head = DenseLinear(dense(head)) if kernel == "float32" else refined_head(head, fused=fused)
         self._frequencies = inverse_frequencies(config.rope)  # [head_dim / 2]
         if "rope_freqs.weight" in weights:
             self._frequencies = self._frequencies / dense(weights.take("rope_freqs.weight", (config.head_dim // 2,)))
-        self.layers = tuple(Layer(config, weights, index, kernel) for index in range(config.layers))
+        self.stack: Stack = FusedStack(config, weights) if fused else TorchStack(config, weights, kernel)
 
     def embed(self, ids: Tensor) -> Tensor:
         """ids [tokens] int64 → [tokens, hidden] float32."""
@@ -54,99 +50,9 @@ class Llama:
         wanted (all, if None) → hidden states after the final norm, [n or tokens, hidden] float32.
         """
         hidden = x.float() if x.is_floating_point() else self.embed(x)
-        rotation = Rotation(positions, self._frequencies)
-        for layer in self.layers[:-1]:
-            hidden = layer(hidden, rotation, attention)
-        return self._norm(self.layers[-1](hidden, rotation, attention, last))
+        return self.stack(hidden, Rotation(positions, self._frequencies), attention, last)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [n, hidden] → [n, vocab] float32."""
         return self._head(hidden)
-
-
-class Layer:
-    """hidden + attention(norm(hidden)), then + feed-forward(norm(·))."""
-
-    __slots__ = (
-        "_feed_forward",
-        "_heads",
-        "_index",
-        "_input_norm",
-        "_kv_heads",
-        "_output",
-        "_post_norm",
-        "_qk_norm",
-        "_qkv",
-        "_scale",
-        "_width",
-    )
-
-    def __init__(self, config: LlamaConfig, weights: Weights, index: int, kernel: Kernel) -> None:
-        self._index = index
-        self._heads = config.heads
-        self._kv_heads = config.kv_heads
-        self._width = config.head_dim
-        self._scale = config.head_dim**-0.5
-        prefix = f"model.layers.{index}."
-
-        def norm(name: str, size: int) -> RMSNorm:
-            return RMSNorm(dense(weights.take(f"{prefix}{name}.weight", (size,))), config.eps)
-
-        def linear(names: tuple[str, ...], outs: tuple[int, ...], width: int, bias: bool) -> Linear:
-            return _linear(weights, [prefix + name for name in names], outs, width, bias, kernel)
-
-        q, kv, hidden = config.heads * config.head_dim, config.kv_heads * config.head_dim, config.hidden
-        attn = tuple(f"self_attn.{name}_proj" for name in "qkv")
-        self._qkv = linear(attn, (q, kv, kv), hidden, config.qkv_bias)
-        self._output = linear(("self_attn.o_proj",), (hidden,), q, config.output_bias)
-        self._input_norm = norm("input_layernorm", hidden)
-        self._post_norm = norm("post_attention_layernorm", hidden)
-        self._qk_norm = (
-            (norm("self_attn.q_norm", config.head_dim), norm("self_attn.k_norm", config.head_dim))
-            if config.qk_norm
-            else None
-        )
-        self._feed_forward: FeedForward = _feed_forward(config, weights, index, kernel)
-
-    def __call__(self, hidden: Tensor, rotation: Rotation, attention: Attention, last: Tensor | None = None) -> Tensor:
-        """hidden [tokens, hidden] float32 → the same after this layer; of the tokens `last` only, if given."""
-        heads, kv_heads = self._heads, self._kv_heads
-        qkv = self._qkv(self._input_norm(hidden)).float().unflatten(1, (-1, self._width))
-        qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
-        if self._qk_norm is not None:
-            q_norm, k_norm = self._qk_norm
-            qk = torch.cat((q_norm(qk[:, :heads]), k_norm(qk[:, heads:])), dim=1)
-        qk = rotation(qk)
-        mixed = attention.attend(self._index, qk[:, :heads], qk[:, heads:], v, scale=self._scale)
-        if last is not None:
-            mixed, hidden = mixed[last], hidden[last]
-        hidden = hidden + self._output(mixed.flatten(1))
-        return hidden + self._feed_forward(self._post_norm(hidden))
-
-
-def _linear(
-    weights: Weights, names: list[str], outs: tuple[int, ...], width: int, bias: bool, kernel: Kernel
-) -> Linear:
-    """The named matrices [out, width] as one product with their outputs side by side."""
-    matrices = [weights.take(f"{name}.weight", (out, width)) for name, out in zip(names, outs, strict=True)]
-    biases = [dense(weights.take(f"{name}.bias", (out,))) for name, out in zip(names, outs, strict=True) if bias]
-    return stacked(matrices, kernel, torch.cat(biases) if bias else None)
-
-
-def _feed_forward(config: LlamaConfig, weights: Weights, index: int, kernel: Kernel) -> FeedForward:
-    prefix = f"model.layers.{index}.mlp."
-    moe = config.moe
-    if moe is None or index in moe.dense_layers:
-        return _gated(config, weights, prefix, config.inner, kernel)
-    router = dense(weights.take(f"{prefix}gate.weight", (moe.experts, config.hidden)))
-    experts = [_gated(config, weights, f"{prefix}experts.{e}.", moe.inner, kernel) for e in range(moe.experts)]
-    pick = DenseLinear(router) if kernel == "float32" else RowLinear(router)
-    return MixtureOfExperts(pick, experts, moe.top_k, moe.normalise)
-
-
-def _gated(config: LlamaConfig, weights: Weights, prefix: str, inner: int, kernel: Kernel) -> GatedMLP:
-    names = [f"{prefix}gate_proj", f"{prefix}up_proj"]
-    gate_up = _linear(weights, names, (inner, inner), config.hidden, config.mlp_bias, kernel)
-    down = _linear(weights, [f"{prefix}down_proj"], (config.hidden,), inner, config.mlp_bias, kernel)
-    return GatedMLP(gate_up, down, inner)

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from models.blocks.rope import Rotation, inverse_frequencies
+from models.llama.layers import TorchStack
 from models.llama.nodes import LMSubmodule, load_network
 from mstar.engine.api import Completed, Firing
 from mstar.engine.kv_engine import KVCacheEngine, KVSettings
@@ -48,12 +49,14 @@ def test_hidden_states_after_every_layer(case: str) -> None:
     attention = DenseCache().prompt("a", len(ids))
     rotation = Rotation(attention.positions, inverse_frequencies(network.config.rope))
     hidden = network.embed(ids)
-    for n, layer in enumerate(network.layers):
+    assert isinstance(network.stack, TorchStack)
+    layers = network.stack.layers
+    for n, layer in enumerate(layers):
         close(hidden, outputs[f"hidden_0_{n}"])
         hidden = layer(hidden, rotation, attention)
     attention = DenseCache().prompt("a", len(ids))
     embedded = network.forward(network.embed(ids), attention.positions, attention)
-    close(embedded, outputs[f"hidden_0_{len(network.layers)}"])
+    close(embedded, outputs[f"hidden_0_{len(layers)}"])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,0 +1,170 @@
+"""ONNX graphs built in memory from a network's weights, for onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor
+
+from models.blocks.quantise import GROUP, Grouped4, Grouped8
+
+Activations = Literal["int8", "int16", "float32"]
+"""What the products multiply the weights' codes with.
+
+`int8`: activations rounded to 8 bits, one scale a group of 32. `int16`: the same, and what the rounding left out by the
+same rule: twice the work, about 16 bits. `float32`: the weights are unpacked in every step: for many rows.
+"""
+
+_CONTRIB = "com.microsoft"
+_OPSETS = (helper.make_opsetid("", 18), helper.make_opsetid(_CONTRIB, 1))
+_IR_VERSION = 9
+
+
+class GraphDraft:
+    """A graph under construction; its methods add operators over [rows, width] float32 and return the result's name."""
+
+    __slots__ = ("_activations", "_constants", "_count", "_made", "_nodes")
+
+    def __init__(self, activations: Activations) -> None:
+        self._activations = activations
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._made: dict[tuple[str, str], str] = {}  # (what, tensor) → what was made of it
+        self._count = 0
+
+    def product(self, x: str, weight: Grouped4 | Grouped8, bias: Tensor | None = None) -> str:
+        """x [rows, in] · weightᵀ → [rows, out].
+
+        Codes are multiplied around 8 (of 4 bits) or 128 (of 8 bits). What the middle of a 4-bit group adds,
+        (minimum + 8 · scale) · Σ x, is added in float32.
+        """
+        out, width = weight.shape
+        doubled = self._activations == "int16"
+        terms = self._once("terms", x, lambda: self._terms(x, width)) if doubled else x
+        y = self._coded(terms, weight)
+        if isinstance(weight, Grouped4):
+            middle = self.constant((weight.minimum + 8 * weight.scale).T.float().numpy())  # [in / 32, out]
+            sums = self._once("sums", terms, lambda: self._sums(terms, width))
+            y = self.node("Gemm", [sums, middle, y])
+        if doubled:
+            pairs = self.node("Reshape", [y, self._shape(-1, 2, out)])
+            y = self.node("ReduceSum", [pairs, self._shape(1)], keepdims=0)
+        return y if bias is None else self.add(y, self.constant(bias.float().numpy()))
+
+    def norm(self, x: str, weight: Tensor, eps: float) -> str:
+        """x / sqrt(mean(x²) + eps) · weight over the last dimension."""
+        inputs = [x, self.constant(weight.float().numpy())]
+        return self.node("SimplifiedLayerNormalization", inputs, axis=-1, epsilon=eps)
+
+    def head_norms(self, x: str, weights: Sequence[Tensor], eps: float) -> str:
+        """RMS norm of every head by a weight [dim] of its own: x [rows, heads · dim] → the same shape."""
+        each = torch.stack(list(weights)).float()  # [heads, dim]
+        split = self.node("Reshape", [x, self._shape(0, *each.shape)])
+        scaled = self.node("Mul", [self.norm(split, torch.ones(each.shape[1]), eps), self.constant(each.numpy())])
+        return self.node("Reshape", [scaled, self._shape(0, each.numel())])
+
+    def gated(self, gate: str, up: str) -> str:
+        """silu(gate) · up."""
+        return self.node("Mul", [self.node("QuickGelu", [gate], domain=_CONTRIB, alpha=1.0), up])
+
+    def add(self, a: str, b: str) -> str:
+        """a + b; one of them may be a row that is added to all."""
+        return self.node("Add", [a, b])
+
+    def split(self, x: str, *widths: int) -> Sequence[str]:
+        """x [rows, Σ widths] → its parts, each [rows, width]."""
+        names = [self._name() for _ in widths]
+        self._nodes.append(helper.make_node("Split", [x, self._shape(*widths)], names, axis=1))
+        return names
+
+    def rotated(self, x: str, cos: str, sin: str) -> str:
+        """Rotary embedding, halves layout: x [rows, heads · dim], cos and sin [rows, dim / 2] → [1, rows, heads · dim].
+
+        Row i is turned by the angles in row i.
+        """
+        batch = self.node("Unsqueeze", [x, self._shape(0)])
+        return self.node("RotaryEmbedding", [batch, self._shape(0), cos, sin], domain=_CONTRIB)
+
+    def constant(self, array: np.ndarray) -> str:
+        name = self._name()
+        self._constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def node(self, kind: str, inputs: Sequence[str], *, domain: str = "", **attributes: float) -> str:
+        name = self._name()
+        node = helper.make_node(kind, inputs, [name], domain=domain)
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+        self._nodes.append(node)
+        return name
+
+    def model(self, inputs: Mapping[str, int], outputs: Sequence[str]) -> bytes:
+        """The serialised model. inputs: name → width, each [rows, width] float32; outputs: tensors of the draft."""
+        graph = helper.make_graph(
+            self._nodes,
+            "draft",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", width]) for name, width in inputs.items()],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+            self._constants,
+        )
+        model = helper.make_model(graph, opset_imports=_OPSETS, ir_version=_IR_VERSION)
+        serialised: bytes = model.SerializeToString()
+        return serialised
+
+    def _coded(self, x: str, weight: Grouped4 | Grouped8, zero_point: str = "") -> str:
+        """x · (codes · scale)ᵀ; codes count from the middle of their range, or from `zero_point`."""
+        out, width = weight.shape
+        inputs = [x, self.constant(_packed(weight)), self.constant(weight.scale.float().flatten().numpy())]
+        return self.node(
+            "MatMulNBits",
+            [*inputs, zero_point] if zero_point else inputs,
+            domain=_CONTRIB,
+            K=width,
+            N=out,
+            bits=4 if isinstance(weight, Grouped4) else 8,
+            block_size=GROUP,
+            accuracy_level=1 if self._activations == "float32" else 4,
+        )
+
+    def _terms(self, x: str, width: int) -> str:
+        """x [rows, width] → [2 · rows, width]: what the product's rounding keeps of a row, then what it leaves out.
+
+        What it keeps of a group is the group's product with the identity, and is kept whole when rounded again.
+        """
+        grouped = self.node("Reshape", [x, self._shape(-1, GROUP)])
+        identity = Grouped4(torch.eye(GROUP, dtype=torch.uint8), torch.ones(GROUP, 1), torch.zeros(GROUP, 1))
+        kept = self._coded(grouped, identity, self.constant(np.zeros(GROUP, np.uint8)))
+        left = self.node("Sub", [grouped, kept])
+        rows = [self.node("Reshape", [part, self._shape(-1, width)]) for part in (kept, left)]
+        return self.node("Reshape", [self.node("Concat", rows, axis=1), self._shape(-1, width)])
+
+    def _sums(self, x: str, width: int) -> str:
+        """Sums over the groups of x [rows, width] → [rows, width / 32]."""
+        grouped = self.node("Reshape", [x, self._shape(0, width // GROUP, GROUP)])
+        return self.node("ReduceSum", [grouped, self._shape(2)], keepdims=0)
+
+    def _once(self, what: str, x: str, make: Callable[[], str]) -> str:
+        if (what, x) not in self._made:
+            self._made[what, x] = make()
+        return self._made[what, x]
+
+    def _shape(self, *sizes: int) -> str:
+        return self.constant(np.array(sizes, np.int64))
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"t{self._count}"
+
+
+def _packed(weight: Grouped4 | Grouped8) -> np.ndarray:
+    """Codes as the operator reads them, [out, in / 32, bytes of a group] uint8: even inputs in the low four bits."""
+    if isinstance(weight, Grouped8):
+        codes: np.ndarray = (weight.codes.view(torch.uint8) ^ 128).numpy()  # -128 … 127 → 0 … 255
+        return codes.reshape(len(codes), -1, GROUP)
+    pairs = weight.codes.unflatten(1, (-1, GROUP // 2, 2))
+    packed: np.ndarray = (pairs[..., 0] | (pairs[..., 1] << 4)).numpy()
+    return packed

@@ -25,6 +25,17 @@ class Serving:
     url: str
     process: int
 
+    @property
+    def parties(self) -> dict[str, int]:
+        """The runtime's processes below it: conductor, worker.… → id."""
+        found = {}
+        for task in Path(f"/proc/{self.process}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+                if "mstar.node" in words:
+                    found[words[-2]] = int(child)
+        return found
+
     def get(self, path: str) -> tuple[int, str]:
         """Status and body."""
         try:

@@ -13,7 +13,7 @@ from tests.clients.conftest import Serving
 from tests.clients.raw import connected
 from tests.clients.tones import silence, spoken
 
-VISITS = 60
+VISITS = 200
 
 
 def held(server: Serving) -> dict[str, float]:

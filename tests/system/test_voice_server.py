@@ -15,7 +15,7 @@ from models.llama.checkpoint import open_checkpoint
 from models.llama.prompt import read_chat_template
 from models.llama.tokenizer import read_tokenizer
 from tests.clients.conftest import Serving
-from tests.system.voice_client import Caller, calling, numbers, processes, said, silence, speech
+from tests.system.voice_client import Caller, calling, numbers, said, silence, speech
 
 MIC_ITEM = 512
 HEARD = {"input": {"transcription": {"model": "whisper-1"}}}
@@ -29,14 +29,14 @@ def spoken_turn(caller: Caller, text: str) -> Any:
 
 
 def test_server_and_conductor_hold_no_torch(voice_server: Serving) -> None:
-    running = {"server": voice_server.process, **processes(voice_server)}
+    running = {"server": voice_server.process, **voice_server.parties}
     held = {name: "libtorch" in Path(f"/proc/{process}/maps").read_text() for name, process in running.items()}
     assert held == {"server": False, "conductor": False, "worker.ear": True, "worker.main": True}
 
 
 async def test_with_the_worker_stopped_nothing_is_heard_or_said(voice_server: Serving) -> None:
     """The ear has a worker of its own and goes on; `/readyz` says that the other one stands still."""
-    main = processes(voice_server)["worker.main"]
+    main = voice_server.parties["worker.main"]
     async with calling(voice_server, audio=HEARD) as caller:
         os.kill(main, signal.SIGSTOP)
         try:

@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -154,14 +153,3 @@ def numbers(server: Serving, name: str, process: str = "worker.main") -> float:
     start = f'mstar_runtime{{name="{name}",process="{process}"}} '
     [line] = [line for line in text.splitlines() if line.startswith(start)]
     return float(line.removeprefix(start))
-
-
-def processes(server: Serving) -> dict[str, int]:
-    """Processes of the runtime below the server: conductor, worker.… → id."""
-    found = {}
-    for task in Path(f"/proc/{server.process}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-            if "mstar.node" in words:
-                found[words[-2]] = int(child)
-    return found

@@ -182,7 +182,6 @@ async def test_errors_leave_the_session_alive(toy_server: Serving) -> None:
         bad: list[tuple[str, str]] = [
             ("{nonsense", "invalid_json"),
             ('{"type": "no.such.event", "event_id": "e1"}', "invalid_value"),
-            ('{"type": "input_audio_buffer.append", "audio": "AAA="}', ""),
             ('{"type": "input_audio_buffer.append", "audio": "!!!"}', "invalid_value"),
             ('{"type": "input_audio_buffer.append", "audio": "AAAA", "event_id": "odd"}', "invalid_value"),
             ('{"type": "conversation.item.truncate", "item_id": "no", "audio_end_ms": 1}', ""),
@@ -191,8 +190,6 @@ async def test_errors_leave_the_session_alive(toy_server: Serving) -> None:
             ('{"type": "response.cancel"}', "response_cancel_not_active"),
         ]
         for frame, code in bad:
-            if frame.endswith('"AAA="}'):
-                continue
             await connection.send_raw(frame)
             error = (await talking.until("error"))["error"]
             assert not code or error["code"] == code, error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -43,17 +44,18 @@ class GraphDraft:
         Codes are multiplied around 8 (of 4 bits) or 128 (of 8 bits). What the middle of a 4-bit group adds,
         (minimum + 8 · scale) · Σ x, is added in float32.
         """
-        out, width = weight.shape
         doubled = self._activations == "int16"
-        terms = self._once("terms", x, lambda: self._terms(x, width)) if doubled else x
-        y = self._coded(terms, weight)
+        width = weight.shape[1]
+        grouped = self._once("groups", x, partial(self._groups, x, doubled))
+        if doubled:
+            x = self._once("rows", grouped, partial(self._reshaped, grouped, width))
+        y = self._coded(x, weight)
         if isinstance(weight, Grouped4):
             middle = self.constant((weight.minimum + 8 * weight.scale).T.float().numpy())  # [in / 32, out]
-            sums = self._once("sums", terms, lambda: self._sums(terms, width))
-            y = self.node("Gemm", [sums, middle, y])
+            y = self.node("Gemm", [self._once("sums", grouped, partial(self._sums, grouped, width)), middle, y])
         if doubled:
-            pairs = self.node("Reshape", [y, self._shape(-1, 2, out)])
-            y = self.node("ReduceSum", [pairs, self._shape(1)], keepdims=0)
+            kept, left = self.split(y, 2, axis=0)
+            y = self.add(kept, left)
         return y if bias is None else self.add(y, self.constant(bias.float().numpy()))
 
     def norm(self, x: str, weight: Tensor, eps: float) -> str:
@@ -76,10 +78,15 @@ class GraphDraft:
         """a + b; one of them may be a row that is added to all."""
         return self.node("Add", [a, b])
 
-    def split(self, x: str, *widths: int) -> Sequence[str]:
-        """x [rows, Σ widths] → its parts, each [rows, width]."""
-        names = [self._name() for _ in widths]
-        self._nodes.append(helper.make_node("Split", [x, self._shape(*widths)], names, axis=1))
+    def split(self, x: str, parts: int | Sequence[int], *, axis: int = 1) -> Sequence[str]:
+        """x cut along an axis into so many equal parts, or into parts of these sizes."""
+        if isinstance(parts, int):
+            names = [self._name() for _ in range(parts)]
+            node = helper.make_node("Split", [x], names, axis=axis, num_outputs=parts)
+        else:
+            names = [self._name() for _ in parts]
+            node = helper.make_node("Split", [x, self._shape(*parts)], names, axis=axis)
+        self._nodes.append(node)
         return names
 
     def rotated(self, x: str, cos: str, sin: str) -> str:
@@ -130,22 +137,25 @@ class GraphDraft:
             accuracy_level=1 if self._activations == "float32" else 4,
         )
 
-    def _terms(self, x: str, width: int) -> str:
-        """x [rows, width] → [2 · rows, width]: what the product's rounding keeps of a row, then what it leaves out.
+    def _groups(self, x: str, doubled: bool) -> str:
+        """x [rows, width] → [rows · width / 32, 32].
 
-        What it keeps of a group is the group's product with the identity, and is kept whole when rounded again.
+        `doubled`: what the product's rounding keeps of all rows, followed by what it leaves out of them. What it keeps
+        of a group is the group's product with the identity, and stays as it is when rounded again.
         """
-        grouped = self.node("Reshape", [x, self._shape(-1, GROUP)])
+        grouped = self._reshaped(x, GROUP)
+        if not doubled:
+            return grouped
         identity = Grouped4(torch.eye(GROUP, dtype=torch.uint8), torch.ones(GROUP, 1), torch.zeros(GROUP, 1))
         kept = self._coded(grouped, identity, self.constant(np.zeros(GROUP, np.uint8)))
-        left = self.node("Sub", [grouped, kept])
-        rows = [self.node("Reshape", [part, self._shape(-1, width)]) for part in (kept, left)]
-        return self.node("Reshape", [self.node("Concat", rows, axis=1), self._shape(-1, width)])
+        return self.node("Concat", [kept, self.node("Sub", [grouped, kept])], axis=0)
 
-    def _sums(self, x: str, width: int) -> str:
-        """Sums over the groups of x [rows, width] → [rows, width / 32]."""
-        grouped = self.node("Reshape", [x, self._shape(0, width // GROUP, GROUP)])
-        return self.node("ReduceSum", [grouped, self._shape(2)], keepdims=0)
+    def _sums(self, grouped: str, width: int) -> str:
+        """[rows · width / 32, 32] → [rows, width / 32]."""
+        return self._reshaped(self.node("ReduceSum", [grouped, self._shape(1)], keepdims=0), width // GROUP)
+
+    def _reshaped(self, x: str, width: int) -> str:
+        return self.node("Reshape", [x, self._shape(-1, width)])
 
     def _once(self, what: str, x: str, make: Callable[[], str]) -> str:
         if (what, x) not in self._made:

@@ -162,7 +162,7 @@ class _Part:
         q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
         outs = {f"{attn}q_proj": q, f"{attn}k_proj": kv, f"{attn}v_proj": kv}
         x = self.norm(f"model.layers.{index}.input_layernorm", hidden)
-        qk, values = self.draft.split(self._linear(x, outs, config.hidden, config.qkv_bias), q + kv, kv)
+        qk, values = self.draft.split(self._linear(x, outs, config.hidden, config.qkv_bias), (q + kv, kv))
         if config.qk_norm:
             q_norm, k_norm = (self._vector(f"{attn}{name}_norm", config.head_dim) for name in "qk")
             qk = self.draft.head_norms(qk, [q_norm] * config.heads + [k_norm] * config.kv_heads, config.eps)
@@ -176,7 +176,7 @@ class _Part:
         hidden = draft.add(hidden, self._linear(mixed, output, config.heads * config.head_dim, config.output_bias))
         x = self.norm(f"{prefix}post_attention_layernorm", hidden)
         outs = {f"{mlp}gate_proj": inner, f"{mlp}up_proj": inner}
-        gate, up = draft.split(self._linear(x, outs, config.hidden, config.mlp_bias), inner, inner)
+        gate, up = draft.split(self._linear(x, outs, config.hidden, config.mlp_bias), 2)
         down = {f"{mlp}down_proj": config.hidden}
         return draft.add(hidden, self._linear(draft.gated(gate, up), down, inner, config.mlp_bias))
 

@@ -90,7 +90,7 @@ class DecoderSubmodule:
     """Greedy decoding with times, on the engine with a K/V cache.
 
     A firing with `states` and `seconds` begins a piece: the prompt is laid down and the states' K/V are written for
-    cross-attention. A firing with `token` goes on from it. Output `token`, int: the next id. The verdict is True when
+    cross-attention. A firing with `token` goes on from it. Output `token`, int: the next id. Its verdict is True when
     it ends the transcript (`Progress.ended`): the end token (at once where nobody speaks), a closing time at the end of
     the audio, or more tokens than anyone speaks in that time. After that a firing puts out the end token again.
     Its tokens do not depend on its batch when the network's kernel is "int8".
@@ -152,6 +152,8 @@ class DecoderSubmodule:
         return {"token": tokens, STATE: [so_far.value() for so_far in after]}
 
     def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
+        if "states" in call.inputs:  # the loop around the first firing goes over pieces; that over tokens comes next
+            return False
         token = outputs["token"]
         if not isinstance(token, int):
             raise TypeError(f"token: expected an integer, got {type(token).__name__}")

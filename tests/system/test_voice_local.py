@@ -118,6 +118,17 @@ def test_a_turn_without_words_runs_no_language_model(system: LocalSystem, sessio
     assert "LM" not in fired
 
 
+def test_a_silent_piece_does_not_end_the_hearing_of_a_long_recording(system: LocalSystem, session: Session) -> None:
+    """31 s of silence are a piece without words; the question behind them is in the next one."""
+    question = spoken(system, session, "What is the capital of France?")
+    silence = np.zeros((31 * CONVERSATION.mic_rate // 512, 512), dtype=np.float32)
+    request = session.start("transcribe", {"audio": np.concatenate([silence, question])})
+    system.run()
+    [transcript] = values(request.drain(), "transcript")
+    assert "capital" in transcript["text"].lower()
+    assert transcript["segments"][0]["start"] > 20  # in the second piece
+
+
 def test_cancelling_after_the_first_chunk_leaves_the_rest_uncomputed(system: LocalSystem, session: Session) -> None:
     request = ask(session, COLORS, max_tokens=200)
     seen: Events = []

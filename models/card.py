@@ -72,6 +72,55 @@ class Speech:
     speeds: tuple[float, float] = (0.25, 4.0)  # least and most that the setting `speed` may be
 
 
+Key = tuple[str, ...]
+"""Where a value is in an observation: a key, or keys of maps inside one another. `/` joins them to a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A family that answers an observation with a chunk of actions.
+
+    Task `act`, input `observation`: a map with a picture (uint8 [height, width, 3] or [3, height, width]) at each of
+    `cameras` that there is, numbers at each of `state`, and `prompt`. If `blends`, it may hold `prev_chunk`
+    [rows, action_dim] (what the chunk before says for the first rows of the new one) and `delay_steps` (rows that will
+    be over when the chunk arrives). Settings of a request: `seed`, and those that the family names. Emission:
+      `actions`  {"actions": float32 [horizon, action_dim], "masked": cameras that were not there}
+    """
+
+    horizon: int
+    action_dim: int
+    cameras: tuple[Key, ...]
+    state: Mapping[Key, int]  # → how many numbers; 0 = any
+    side: int  # pixels of the square that pictures are fitted into
+    rate: float = 0.0  # control steps per second; 0 = not known
+    blends: bool = False
+    act: str = "act"
+    observation: str = "observation"
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """A family that plans actions towards a goal.
+
+    Task `plan`, inputs `goal` (a picture, {"image"}, {"latent"} or {"id"}; an id beside the others names it for the
+    session) and `state` [state_dim], fed by the session's live stream `camera`: pictures uint8 [height, width, 3], of
+    which the newest at or behind the request's position is planned from. `plan_image` takes one as the input
+    `observation`. Settings of a request: `seed`, `deadline_ms`, and those that the family names. Emission:
+      `plan`  {"actions": float32 [horizon, action_dim], "iteration": from 1, "final", "deadline_hit", "energy",
+              "elapsed_ms", "observation": item of the stream, or -1}, after every iteration
+    """
+
+    horizon: int  # unless the request asks for another
+    action_dim: int
+    state_dim: int
+    side: int  # pixels of the square that pictures are fitted into
+    rate: float  # actions per second
+    iterations: int
+    plan: str = "plan"
+    plan_image: str = "plan_image"
+    camera: str = "camera"
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
     """A family as the server sees it."""
@@ -79,4 +128,6 @@ class Card:
     name: str
     conversation: Conversation | None = None
     speech: Speech | None = None
+    policy: Policy | None = None
+    planner: Planner | None = None
     created: int = 0  # unix seconds, for /v1/models

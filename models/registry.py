@@ -8,14 +8,26 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from models.card import Card, Conversation, Speech
+from models.card import Card, Conversation, Key, Planner, Policy, Speech
 from mstar.errors import Rejected
 from mstar.graph.declare import Graph
 from mstar.tensors import Value
 
-__all__ = ["BUILT_IN", "Card", "Conversation", "Family", "Speech", "family", "module_of"]
+__all__ = [
+    "BUILT_IN",
+    "Card",
+    "Conversation",
+    "Family",
+    "Key",
+    "Planner",
+    "Policy",
+    "Speech",
+    "card_of",
+    "family",
+    "module_of",
+]
 
 
 class Family(Protocol):
@@ -26,6 +38,15 @@ class Family(Protocol):
 
     def graph(self, settings: Mapping[str, Value]) -> Graph:
         """The Walk Graph; settings as given on the command line (checkpoint paths, voice). Raises Rejected."""
+        ...
+
+
+@runtime_checkable
+class Configured(Protocol):
+    """A family whose card depends on its settings."""
+
+    def configured(self, settings: Mapping[str, Value]) -> Card:
+        """Raises WeightsError, Rejected."""
         ...
 
 
@@ -62,3 +83,9 @@ def family(name: str) -> Family:
         text = f"family {name!r} can not be loaded from {module}: {cause}"
         raise Rejected(text, code="unknown_family", param="family") from cause
     return found
+
+
+def card_of(name: str, settings: Mapping[str, Value]) -> Card:
+    """What the family of that name offers with these settings. Raises Rejected, WeightsError."""
+    found = family(name)
+    return found.configured(settings) if isinstance(found, Configured) else found.card

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.pull import Printer, pull
-from models.registry import family, module_of
+from models.registry import card_of, module_of
 from mstar.errors import GraphError, Rejected, WeightsError, WorkerLost
 from mstar.placement import Placement, one_rank, read_placement
 from server.serve import run
@@ -111,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(folder)
             return 0
         settings = settings_of(options)
-        cards = {name: family(name).card for name in settings.families}
         given = family_settings(settings.families, options.set, options.llm)
+        cards = {name: card_of(name, given[name]) for name in settings.families}
         launched = {name: {"module": module_of(name), "settings": given[name]} for name in settings.families}
         return run(settings, cards, launched, placement_for(options.placement, settings.families))
     except (Rejected, GraphError) as why:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.card import Card
+from models.card import Card, Policy
+from models.pi05.shape import shape
 from mstar.graph.declare import (
     Component,
     Emit,
@@ -70,6 +71,21 @@ class Pi05:
     """
 
     card = Card("pi05")
+
+    def configured(self, settings: Mapping[str, Value]) -> Card:
+        """The card of the policy that the settings name. Raises WeightsError."""
+        found = shape(settings)
+        robot, config = found.robot, found.config
+        policy = Policy(
+            horizon=config.horizon,
+            action_dim=found.channels,
+            cameras=tuple(robot.cameras.values()),
+            state=dict(robot.state),
+            side=config.vision.image,
+            rate=robot.rate,
+            blends=True,
+        )
+        return Card("pi05", policy=policy)
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""

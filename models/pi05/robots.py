@@ -14,12 +14,13 @@ class Robot:
     """`cameras`: slot of the policy → where its picture is; `state`: parts that are joined in order, with their sizes.
 
     `actions` = channels of an action that the robot takes; 0 = as many as the statistics have, else all. Values keep
-    the units of the checkpoint's statistics.
+    the units of the checkpoint's statistics. `rate` = control steps per second; 0 = not known.
     """
 
     cameras: Mapping[str, Path]
     state: tuple[tuple[Path, int], ...] = ((("state",), 0),)  # size 0 = any
     actions: int = 0
+    rate: float = 0.0
 
 
 def own(cameras: tuple[str, ...]) -> Robot:
@@ -35,11 +36,13 @@ ROBOTS: Mapping[str, Robot] = {
         },
         ((("observation/joint_position",), 7), (("observation/gripper_position",), 1)),
         8,
+        15.0,
     ),
     "libero": Robot(
         {"base_0_rgb": ("observation/image",), "left_wrist_0_rgb": ("observation/wrist_image",)},
         ((("observation/state",), 8),),
         7,
+        10.0,
     ),
     "aloha": Robot(
         {
@@ -49,6 +52,7 @@ ROBOTS: Mapping[str, Robot] = {
         },
         ((("state",), 14),),
         14,
+        50.0,
     ),
 }
 """Clients of openpi (its examples of these names). Slots they have no camera for are masked."""

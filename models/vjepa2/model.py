@@ -19,8 +19,10 @@ are appended to K/V sequences, one a pass; candidate plans of all requests go th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from models.card import Card
+from models.card import Card, Planner
+from models.vjepa2.config import TINY_WORLD, read_world_config
 from mstar.graph.declare import (
     Component,
     DynamicLoop,
@@ -41,6 +43,8 @@ from mstar.tensors import Value
 MOST_FRAMES = 32
 """Frames within which the released world model imagines."""
 MOST_ITERATIONS = 100
+ACTIONS_PER_SECOND = 4.0
+"""Of the clips that the released world model was trained on."""
 
 
 def given(settings: Mapping[str, Value], name: str) -> bool:
@@ -230,6 +234,24 @@ class VJEPA2:
     """
 
     card = Card("vjepa2")
+
+    def configured(self, settings: Mapping[str, Value]) -> Card:
+        """The card with a planner, if the settings name a world model. Raises WeightsError."""
+        if given(settings, "tiny"):
+            world = TINY_WORLD
+        elif isinstance(path := settings.get("world"), str) and given(settings, "world"):
+            world = read_world_config(Path(path))
+        else:
+            return self.card
+        planner = Planner(
+            horizon=world.planner.horizon,
+            action_dim=world.action,
+            state_dim=world.state,
+            side=world.clip.size,
+            rate=ACTIONS_PER_SECOND,
+            iterations=world.planner.iterations,
+        )
+        return Card("vjepa2", planner=planner)
 
     def graph(self, settings: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""

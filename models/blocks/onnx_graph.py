@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from torch import Tensor
 
 from models.blocks.quantise import GROUP, Grouped4, Grouped8
@@ -29,12 +29,13 @@ _IR_VERSION = 9
 class GraphDraft:
     """A graph under construction; its methods add operators over [rows, width] float32 and return the result's name."""
 
-    __slots__ = ("_activations", "_constants", "_count", "_made", "_nodes")
+    __slots__ = ("_activations", "_count", "_graph", "_made", "_model")
 
     def __init__(self, activations: Activations) -> None:
         self._activations = activations
-        self._nodes: list[onnx.NodeProto] = []
-        self._constants: list[onnx.TensorProto] = []
+        self._model = onnx.ModelProto(ir_version=_IR_VERSION, opset_import=_OPSETS)
+        self._graph = self._model.graph  # filled in place: its constants are large
+        self._graph.name = "draft"
         self._made: dict[tuple[str, str], str] = {}  # (what, tensor) → what was made of it
         self._count = 0
 
@@ -46,7 +47,8 @@ class GraphDraft:
         """
         doubled = self._activations == "int16"
         width = weight.shape[1]
-        grouped = self._once("groups", x, partial(self._groups, x, doubled))
+        if doubled or isinstance(weight, Grouped4):
+            grouped = self._once("groups", x, partial(self._groups, x, doubled))
         if doubled:
             x = self._once("rows", grouped, partial(self._reshaped, grouped, width))
         y = self._coded(x, weight)
@@ -86,7 +88,7 @@ class GraphDraft:
         else:
             names = [self._name() for _ in parts]
             node = helper.make_node("Split", [x, self._shape(*parts)], names, axis=axis)
-        self._nodes.append(node)
+        self._graph.node.append(node)
         return names
 
     def rotated(self, x: str, cos: str, sin: str) -> str:
@@ -99,27 +101,27 @@ class GraphDraft:
 
     def constant(self, array: np.ndarray) -> str:
         name = self._name()
-        self._constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        tensor = self._graph.initializer.add()
+        tensor.name = name
+        tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor.dims.extend(array.shape)
+        tensor.raw_data = array.tobytes()
         return name
 
     def node(self, kind: str, inputs: Sequence[str], *, domain: str = "", **attributes: float) -> str:
         name = self._name()
         node = helper.make_node(kind, inputs, [name], domain=domain)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
-        self._nodes.append(node)
+        self._graph.node.append(node)
         return name
 
     def model(self, inputs: Mapping[str, int], outputs: Sequence[str]) -> bytes:
         """The serialised model. inputs: name → width, each [rows, width] float32; outputs: tensors of the draft."""
-        graph = helper.make_graph(
-            self._nodes,
-            "draft",
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", width]) for name, width in inputs.items()],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-            self._constants,
-        )
-        model = helper.make_model(graph, opset_imports=_OPSETS, ir_version=_IR_VERSION)
-        serialised: bytes = model.SerializeToString()
+        for name, width in inputs.items():
+            self._graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", width]))
+        for name in outputs:
+            self._graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+        serialised: bytes = self._model.SerializeToString()
         return serialised
 
     def _coded(self, x: str, weight: Grouped4 | Grouped8, zero_point: str = "") -> str:
@@ -175,6 +177,6 @@ def _packed(weight: Grouped4 | Grouped8) -> np.ndarray:
     if isinstance(weight, Grouped8):
         codes: np.ndarray = (weight.codes.view(torch.uint8) ^ 128).numpy()  # -128 … 127 → 0 … 255
         return codes.reshape(len(codes), -1, GROUP)
-    pairs = weight.codes.unflatten(1, (-1, GROUP // 2, 2))
-    packed: np.ndarray = (pairs[..., 0] | (pairs[..., 1] << 4)).numpy()
-    return packed
+    pairs = weight.codes.contiguous().view(torch.int16)  # a pair is low + 256 · high
+    packed: np.ndarray = (pairs | pairs >> 4).to(torch.uint8).numpy()
+    return packed.reshape(len(packed), -1, GROUP // 2)

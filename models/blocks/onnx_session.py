@@ -52,6 +52,7 @@ class GraphSession:
         options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._session._model_bytes = b""  # noqa: SLF001 - kept to open the session anew, as large as the weights
         self._names = [output.name for output in self._session.get_outputs()]
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:

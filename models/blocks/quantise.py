@@ -72,6 +72,8 @@ def rows(weight: Stored, index: Tensor) -> Tensor:
 def joined4(weights: Sequence[Stored]) -> Grouped4:
     """The rows of all `weights` one after another: 4-bit matrices keep their codes, others are quantised."""
     parts = [w if isinstance(w, Grouped4) else quantise4(dense(w)) for w in weights]
+    if len(parts) == 1:
+        return parts[0]
     return Grouped4(
         torch.cat([p.codes for p in parts]), torch.cat([p.scale for p in parts]), torch.cat([p.minimum for p in parts])
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.blocks.onnx_graph import Activations, GraphDraft
 from models.blocks.onnx_session import GraphSession, has_products, padded
-from models.blocks.quantise import GROUP, dense, joined4
+from models.blocks.quantise import GROUP, Stored, dense, joined4
 from models.blocks.rope import Rotation
 from models.llama.config import LlamaConfig
 from models.llama.weights import Weights
@@ -42,9 +42,8 @@ class FusedStack:
         self._heads = config.heads
         self._width = config.head_dim
         self._scale = config.head_dim**-0.5
-        graphs = range(config.layers + 1)
-        self._short = tuple(GraphSession(_graph(config, weights, index, "int16")) for index in graphs)
-        self._long = tuple(GraphSession(_graph(config, weights, index, "float32")) for index in graphs)
+        pairs = [_sessions(config, weights, index) for index in range(config.layers + 1)]
+        self._short, self._long = zip(*pairs, strict=True)
 
     def __call__(self, hidden: Tensor, rotation: Rotation, attention: Attention, last: Tensor | None = None) -> Tensor:
         lanes = self._lanes(attention.rows, hidden, rotation)
@@ -124,6 +123,28 @@ def _gathered(lanes: Sequence[_Lane], parts: Sequence[Tensor]) -> Tensor:
     for lane, part in zip(lanes, parts, strict=True):
         lane.put(part, whole)
     return whole
+
+
+class _Once:
+    """Weights whose tensors are read once, also if they are taken again."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._taken: dict[str, Stored] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Stored:
+        if name not in self._taken:
+            self._taken[name] = self._weights.take(name, shape)
+        return self._taken[name]
+
+
+def _sessions(config: LlamaConfig, weights: Weights, index: int) -> tuple[GraphSession, GraphSession]:
+    """Graph `index` for short rows and for long ones."""
+    once = _Once(weights)
+    return GraphSession(_graph(config, once, index, "int16")), GraphSession(_graph(config, once, index, "float32"))
 
 
 def _graph(config: LlamaConfig, weights: Weights, index: int, activations: Activations) -> bytes:

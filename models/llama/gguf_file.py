@@ -19,6 +19,7 @@ from mstar.tensors import Value
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,30 @@ class _Cursor:
         self.at += length
         return raw.decode("utf-8")
 
+    def _strings(self, count: int) -> Value:
+        """As `count` times `string`, without the calls: a vocabulary and its merges are 100,000 strings."""
+        buffer, at, size = self.buffer, self.at, _LENGTH.size
+        strings = []
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(buffer, at)
+            end = at + size + length
+            raw = buffer[at + size : end]
+            if len(raw) != length:
+                raise ValueError(f"text of {length} bytes at {at + size} ends after {len(raw)}")
+            strings.append(raw.decode("utf-8"))
+            at = end
+        self.at = at
+        return strings
+
     def value(self, kind: int) -> Value:
         if kind == _STRING:
             return self.string()
         if kind != _ARRAY:
             return self.scalar(_SCALARS[kind])
         item, count = self.count("I"), self.count()
-        if item in (_STRING, _ARRAY):
+        if item == _STRING:
+            return self._strings(count)
+        if item == _ARRAY:
             return [self.value(item) for _ in range(count)]
         values = struct.unpack_from(f"<{count}{_SCALARS[item]}", self.buffer, self.at)
         self.at += struct.calcsize(f"<{count}{_SCALARS[item]}")

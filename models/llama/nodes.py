@@ -117,11 +117,11 @@ def _max_tokens(call: Call) -> int:
     return value
 
 
-def load_network(path: Path, kernel: Kernel = "int4") -> Llama:
-    """The network of a hub folder, a GGUF file or a folder with one; raises WeightsError."""
+def load_network(path: Path, kernel: Kernel = "int4", *, fused: bool = True) -> Llama:
+    """The network of a hub folder, a GGUF file or a folder with one (see `Llama`); raises WeightsError."""
     checkpoint = open_checkpoint(path)
     config = read_config(checkpoint)
-    return Llama(config, read_weights(checkpoint, config), kernel)
+    return Llama(config, read_weights(checkpoint, config), kernel, fused=fused)
 
 
 def language_model(settings: Mapping[str, Value]) -> LMSubmodule:

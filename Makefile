@@ -27,10 +27,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 RUNS := $(VENV)/.stamp-run
 TESTS := $(VENV)/.stamp-test
 BENCH := $(VENV)/.stamp-bench
+OPENPI := $(VENV)/openpi/.stamp
 NODE := node_modules/.stamp
 JS := $(shell find web -name '*.js' -not -path '*/node_modules/*' 2>/dev/null | head -n 1)
 
-.PHONY: help run weights weights-if-any check check-web test test-slow bench clean
+.PHONY: help run weights weights-if-any check check-web test test-slow bench openpi clean
 
 help:
 	@sed -n '1,8s/^# \{0,1\}//p' Makefile
@@ -64,7 +65,7 @@ check-web:
 	@echo "npm is not there: the pages' types are not checked"; [ "$${REQUIRE_ALL:-}" != 1 ]
 endif
 
-test: check weights-if-any
+test: check weights-if-any $(OPENPI)
 	$(BIN)/pytest
 
 test-slow: $(TESTS) weights
@@ -97,6 +98,14 @@ $(TESTS): requirements/test.txt $(RUNS)
 
 $(BENCH): requirements/bench.txt $(TESTS)
 	$(PIP) install -r requirements/bench.txt
+	@touch $@
+
+# A robot's client in an environment of its own.
+openpi: $(OPENPI)
+
+$(OPENPI): requirements/openpi.txt $(RUNS)
+	$(BIN)/python -m venv $(VENV)/openpi
+	$(VENV)/openpi/bin/python -m pip --disable-pip-version-check --no-input install --no-deps -r requirements/openpi.txt
 	@touch $@
 
 $(NODE): package-lock.json

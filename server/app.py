@@ -10,7 +10,8 @@ from aiohttp import web
 from server.door import SERVER, Server, authorised, guard
 from server.health import ASK_SECONDS, healthz, metrics, readyz, watch_lag
 from server.limits import BODY_BYTES
-from server.pages import add_pages
+from server.pages import pages
+from server.robot.routes import add_robots
 from server.security import Refusal
 from server.sessions import client_secrets, drain, realtime
 from server.webrtc.routes import add_calls
@@ -59,5 +60,7 @@ def application(server: Server) -> web.Application:
     app.router.add_get("/v1/realtime", realtime)
     app.router.add_post("/v1/realtime/client_secrets", client_secrets)
     add_calls(app)
-    add_pages(app, server.settings.web)
+    page = pages(server.settings.web)
+    add_robots(app, page)
+    app.router.add_get("/{path:.*}", page)
     return app

@@ -48,6 +48,18 @@ class Metrics:
         self.underruns = Counter(
             "mstar_underruns", "Times that an answer's sound was late for its listener.", registry=into
         )
+        self.chunks = Counter(
+            "mstar_chunks", "Robots' chunks of actions by how they ended.", ["protocol", "outcome"], registry=into
+        )
+        self.frames = Counter(
+            "mstar_frames", "Robots' camera frames: used, or dropped for a newer one.", ["fate"], registry=into
+        )
+        self.frame_age = Histogram(
+            "mstar_frame_age_seconds",
+            "From the capture of a chunk's oldest frame to the chunk's leaving.",
+            buckets=_FAST,
+            registry=into,
+        )
         self.loop_lag = Histogram(
             "mstar_loop_lag_seconds",
             "How late the server's event loop is.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
@@ -38,12 +39,12 @@ def web_folder() -> Path:
     return Path(__file__).parent.parent / "web"
 
 
-def add_pages(app: web.Application, folder: Path | None) -> None:
-    """Serve the files of a folder at `/`; what is not a known type of file, hidden or outside is not found."""
+def pages(folder: Path | None) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Serves the files of a folder; what is not a known type of file, hidden or outside is not found."""
     root = (folder or web_folder()).resolve()
 
     async def page(request: web.Request) -> web.StreamResponse:
-        name = request.match_info["path"] or "index.html"
+        name = request.match_info.get("path") or "index.html"
         path = (root / name).resolve()
         if path.is_dir():
             path = path / "index.html"
@@ -52,4 +53,4 @@ def add_pages(app: web.Application, folder: Path | None) -> None:
             raise web.HTTPNotFound(text="not found")
         return web.FileResponse(path, headers={**HEADERS, "Content-Type": TYPES[path.suffix]})
 
-    app.router.add_get("/{path:.*}", page)
+    return page

@@ -76,9 +76,11 @@ class Keys:
 
 
 def key_of(headers: Mapping[str, str]) -> str | None:
-    """The key of a request: a bearer token, or the subprotocol that browsers use for want of headers."""
+    """The key of a request: a bearer token (openpi's clients say Api-Key), or the subprotocol that browsers use for
+    want of headers.
+    """
     scheme, _, token = headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
+    if scheme.lower() in {"bearer", "api-key"} and token.strip():
         return token.strip()
     for protocol in headers.get("Sec-WebSocket-Protocol", "").split(","):
         if protocol.strip().startswith(KEY_PROTOCOL):

@@ -1,0 +1,1 @@
+"""Robots: observations come in, plans and chunks of actions go out."""

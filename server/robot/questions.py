@@ -1,0 +1,134 @@
+"""From what a robot's client sends to a task of the runtime, and the task's result (no sockets)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from models.registry import Planner, Policy
+from mstar.client import Emission, RequestEnded, Session
+from mstar.errors import Rejected
+from mstar.tensors import Value
+from server.robot.offers import GOAL_ID, GOAL_IMAGE, GOAL_LATENT, IMAGE, PLANNER_KEYS, STATE, Offer
+
+SETTINGS = "settings"
+_OURS = frozenset({"node_failed", "worker_lost", "session_closed"})
+"""Codes of failures that are not the caller's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A task with its inputs; `output` is the emission that answers it, the last one if there are several."""
+
+    task: str
+    output: str
+    inputs: Mapping[str, Value]
+    settings: Mapping[str, Value]
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Exception):
+    """The runtime could not answer. `ours`: not by a fault of the caller."""
+
+    message: str
+    code: str
+    param: str | None
+    ours: bool
+
+
+def question_of(offer: Offer, observation: Mapping[str, Value]) -> Question:
+    """One observation over openpi's protocol. Raises Rejected, naming the key; a policy checks its own keys later."""
+    settings = observation.get(SETTINGS, {})
+    if not isinstance(settings, Mapping):
+        raise Rejected(f"settings must be a map, not {type(settings).__name__}", param=SETTINGS)
+    rest = {name: value for name, value in observation.items() if name != SETTINGS}
+    match offer:
+        case Policy():
+            return Question(offer.act, "actions", {offer.observation: rest}, settings)
+        case Planner():
+            return _planned(offer, rest, settings)
+
+
+def _planned(offer: Planner, given: Mapping[str, Value], settings: Mapping[str, Value]) -> Question:
+    for key in given:
+        if key not in PLANNER_KEYS:
+            raise Rejected(f"unknown key {key}; known: {', '.join(PLANNER_KEYS)}", code="unknown_key", param=key)
+    inputs: dict[str, Value] = {
+        "observation": picture(IMAGE, given.get(IMAGE)),
+        "goal": _goal(given),
+        "state": numbers(STATE, given.get(STATE), offer.state_dim),
+    }
+    return Question(offer.plan_image, "plan", inputs, settings)
+
+
+def _goal(given: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Raises Rejected without any goal."""
+    goal: dict[str, Value] = {}
+    if given.get(GOAL_IMAGE) is not None:
+        goal["image"] = picture(GOAL_IMAGE, given[GOAL_IMAGE])
+    if given.get(GOAL_LATENT) is not None:
+        goal["latent"] = given[GOAL_LATENT]
+    if given.get(GOAL_ID) is not None:
+        goal["id"] = given[GOAL_ID]
+    if not goal:
+        keys = f"{GOAL_IMAGE}, {GOAL_LATENT} or {GOAL_ID}"
+        raise Rejected(f"the observation has no goal: a planner needs one of {keys}", code="no_goal", param=GOAL_IMAGE)
+    return goal
+
+
+def picture(key: str, value: Value) -> np.ndarray:
+    """[height, width, 3] uint8, also of [3, height, width]. Raises Rejected, naming the key."""
+    if value is None:
+        raise Rejected(f"key {key} is missing", code="missing_key", param=key)
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
+        what = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+        raise Rejected(f"{key} must be a uint8 array, not {what}", code="wrong_dtype", param=key)
+    if value.ndim == 3 and value.shape[2] != 3 and value.shape[0] == 3:
+        value = value.transpose(1, 2, 0)
+    if value.ndim != 3 or value.shape[2] != 3 or not value.size:
+        text = f"{key} has shape {value.shape}, not (height, width, 3) or (3, height, width)"
+        raise Rejected(text, code="wrong_shape", param=key)
+    return value
+
+
+def numbers(key: str, value: Value, size: int) -> np.ndarray:
+    """[size] float32; `size` 0 = any. Raises Rejected, naming the key."""
+    if value is None:
+        raise Rejected(f"key {key} is missing", code="missing_key", param=key)
+    try:
+        array = np.asarray(value, np.float32).reshape(-1)
+    except (TypeError, ValueError):
+        raise Rejected(f"{key} must hold numbers", code="wrong_dtype", param=key) from None
+    if size and len(array) != size:
+        raise Rejected(f"{key} has {len(array)} values, not {size}", code="wrong_shape", param=key)
+    if not np.isfinite(array).all():
+        raise Rejected(f"{key} holds values that are not finite", param=key)
+    return array
+
+
+async def answered(runtime: Session, question: Question) -> Mapping[str, Value]:
+    """Ask, and wait for the result. Raises Failed. Whoever stops waiting ends the request."""
+    request = runtime.start(question.task, question.inputs, question.settings, question.positions)
+    result: Mapping[str, Value] = {}
+    try:
+        async for event in request:
+            match event:
+                case Emission(output=question.output, value=value):
+                    result = value
+                case RequestEnded(status="done"):
+                    return result
+                case RequestEnded():
+                    raise failed(event)
+                case _:
+                    pass
+    finally:
+        request.interrupt()
+    raise Failed("the request ended without an end", "node_failed", None, ours=True)
+
+
+def failed(end: RequestEnded) -> Failed:
+    """The terminal event of a request that was not done."""
+    return Failed(end.cause or f"the request was {end.status}", end.code, end.param or None, end.code in _OURS)

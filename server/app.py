@@ -14,6 +14,7 @@ from server.pages import pages
 from server.robot.routes import add_robots
 from server.security import Refusal
 from server.sessions import client_secrets, drain, realtime
+from server.speech.routes import add_speech
 from server.webrtc.routes import add_calls
 
 
@@ -60,6 +61,7 @@ def application(server: Server) -> web.Application:
     app.router.add_get("/v1/realtime", realtime)
     app.router.add_post("/v1/realtime/client_secrets", client_secrets)
     add_calls(app)
+    add_speech(app)
     page = pages(server.settings.web)
     add_robots(app, page)
     app.router.add_get("/{path:.*}", page)

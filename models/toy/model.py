@@ -5,6 +5,7 @@ judge       turn(audio) → complete
 transcribe  hear(audio) → transcript
 answer      [hear(audio) → transcript ~>] prompt → LM prefill; DynamicLoop LM decode ~token~> words
             ~word~> tone (one pass a word) ~frames~> vocoder → audio
+speak       spell(written) ~word~> tone ~frames~> vocoder → audio: text that the client writes
 roll        encode → Loop(predict ↺ latent; accumulated) → decode: diffusion- and rollout-shaped loops, nested
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.card import Card, Conversation
+from models.card import Card, Conversation, Speech
 from mstar.graph.declare import (
     Component,
     DynamicLoop,
@@ -49,6 +50,7 @@ def _components() -> tuple[Component, ...]:
         Component("prompt", f"{nodes}.talking:prompt"),
         Component("LM", f"{nodes}.talking:lm", engine="kv"),
         Component("words", f"{nodes}.talking:words"),
+        Component("spell", f"{nodes}.talking:spell"),
         Component("tone", f"{nodes}.sounding:tone"),
         Component("vocoder", f"{nodes}.sounding:vocoder"),
         Component("encode", f"{nodes}.rolling:encode"),
@@ -117,6 +119,13 @@ def _talking() -> tuple[Partition, ...]:
                 ),
             ),
         ),
+    )
+
+
+def _spelling() -> Partition:
+    return Partition(
+        "spelling",
+        (Walk("read", GraphNode("spell", ("written",), (StreamingGraphEdge("word", "tone", "tone", bound=64),))),),
     )
 
 
@@ -195,7 +204,7 @@ CONVERSATION = Conversation(speech_rate=RATE, warm="warm")
 class Toy:
     """The family; it has no settings."""
 
-    card = Card("toy", CONVERSATION)
+    card = Card("toy", CONVERSATION, Speech(RATE, CONVERSATION.voices, say="speak", speeds=(1.0, 1.0)))
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""
@@ -206,7 +215,7 @@ class Toy:
         return Graph(
             name="toy",
             components=_components(),
-            partitions=(*_hearing(), *_talking(), *_sounding(), *_rolling()),
+            partitions=(*_hearing(), *_talking(), _spelling(), *_sounding(), *_rolling()),
             live=(
                 LiveInput(
                     "mic",
@@ -217,6 +226,9 @@ class Toy:
                 ),
                 LiveInput(
                     "word", edges=(StreamingGraphEdge("word", "tone", "tone", bound=64),), scope="request", full="wait"
+                ),
+                LiveInput(
+                    "written", edges=(StreamingGraphEdge("written", "spelling", "spell"),), scope="request", full="wait"
                 ),
             ),
             tasks=(
@@ -229,6 +241,7 @@ class Toy:
                 Task("answer_audio_speech", {**spoken, **heard}, with_audio),
                 Task("answer_audio_text", {**written, **heard}, with_audio),
                 Task("say", {"tone": "tone", "vocoder": "vocoder"}),
+                Task("speak", {"spelling": "read", "tone": "tone", "vocoder": "vocoder"}),
                 Task("roll", {"world": "roll"}, ("state",)),
             ),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -50,6 +51,10 @@ class ScriptedLM:
             return np.array([integer(call.inputs["token"])], dtype=np.int64)
         return np.asarray(call.inputs["tokens"], dtype=np.int64)
 
+    def cut(self, call: Call, stop: int) -> Call:
+        """The first `stop` bytes of a prompt."""
+        return replace(call, inputs={**call.inputs, "tokens": np.asarray(call.inputs["tokens"])[:stop]})
+
     def collate(self, calls: Sequence[Call]) -> Packed:
         rows, flags = [], []
         for index, call in enumerate(calls):
@@ -95,9 +100,9 @@ class ScriptedLM:
         return {"token": tokens, "usage": usages, STATE: states}
 
     def _start(self, call: Call, before: int) -> Mapping[str, Value]:
-        prompt = bytes(np.asarray(call.inputs["tokens"], dtype=np.uint8)).decode()
+        prompt = bytes(np.asarray(call.inputs["tokens"], dtype=np.uint8)).decode(errors="replace")
         reply = "" if prompt.endswith("fail\x1dassistant:") else script(prompt)
-        return {"reply": reply, "prompt": len(self.keys(call)), "reused": call.reused, "before": before}
+        return {"reply": reply, "prompt": len(self.keys(call)), "reused": call.cached, "before": before}
 
     def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
         return outputs["token"] == EOS
@@ -137,3 +142,24 @@ def words(_: Mapping[str, Value]) -> PerCall:
         }
 
     return PerCall(run, ("text", "call", "word", STATE))
+
+
+def spell(_: Mapping[str, Value]) -> PerCall:
+    """written (pieces of text, cut anywhere) → `word` items as of `words`; a cut or the end ends a word."""
+
+    def run(call: Call) -> Mapping[str, Output]:
+        state: Mapping[str, Value] = {"rest": "", "from": 0} if call.state is None else record(call.state)
+        rest, start = text(state["rest"]), integer(state["from"])
+        if call.inputs["written"] is not None:
+            rest += "".join(text(piece) for piece in items(call.inputs["written"]))
+        span = call.spans["written"]
+        ended = span.segment_final or span.final
+        found: list[Value] = []
+        while (border := rest.find(" ")) >= 0 or (ended and rest):
+            length = border + 1 if border >= 0 else len(rest)
+            if rest[:length].strip(" ,"):
+                found.append({"text": rest[:length].strip(" ,"), "from": start, "to": start + length})
+            rest, start = rest[length:], start + length
+        return {"word": Many(tuple(found)) if found else None, STATE: {"rest": rest, "from": start}}
+
+    return PerCall(run, ("word", STATE))

@@ -1,0 +1,1 @@
+"""Speech for clients that write: every protocol is a codec over one object, the context."""

@@ -1,0 +1,57 @@
+"""A context's sound on its way out: the family's samples as bytes of a format, as a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from media.codecs import Encoder, encoder
+from media.codecs import Format as Coded
+from media.frames import PcmF, to_int16
+from media.resample import Resampler
+
+Coding = Coded | Literal["f32"]
+"""`f32`: float32 little-endian, without header."""
+COMPRESSED = frozenset({"mp3", "opus", "aac"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a client wants: `rate` in Hz, `bit_rate` in bit/s (compressed forms; None = the encoder's own)."""
+
+    coding: Coding
+    rate: int
+    bit_rate: int | None = None
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Of the forms without frames: pcm, wav, G.711, f32."""
+        return {"f32": 4, "pcmu": 1, "pcma": 1}.get(self.coding, 2)
+
+
+class Outlet:
+    """float32 [n] at `rate` Hz → bytes of a shape. What it gives out does not depend on how the sound was cut."""
+
+    def __init__(self, rate: int, shape: Shape) -> None:
+        self.shape = shape
+        self._resampler = Resampler(rate, shape.rate)
+        self._encoder: Encoder | None = None
+        if shape.coding != "f32":
+            self._encoder = encoder(shape.coding, shape.rate, bit_rate=shape.bit_rate)
+
+    def feed(self, pcm: PcmF) -> bytes:
+        return self._bytes(self._resampler.feed(pcm))
+
+    def border(self) -> bytes:
+        """The sound so far has to be out: what the filter holds (some 2 ms). Frames of compressed forms stay."""
+        return self._bytes(self._resampler.flush())
+
+    def finish(self) -> bytes:
+        """The rest; the outlet is used up."""
+        rest = self.border()
+        return rest if self._encoder is None else rest + self._encoder.finish()
+
+    def _bytes(self, pcm: PcmF) -> bytes:
+        if self._encoder is None:
+            return pcm.astype("<f4", copy=False).tobytes()
+        return self._encoder.feed(to_int16(pcm)) if len(pcm) else b""

@@ -28,6 +28,7 @@ __all__ = [
     "STATE",
     "Attention",
     "Call",
+    "Divisible",
     "KVGeometry",
     "KVSubmodule",
     "Many",
@@ -59,7 +60,8 @@ class Call:
     state: Value = None  # committed state, None at first
     iteration: int = 0  # pass of the innermost loop around the node, from 0
     seed: int = 0  # of (request, node); pass k draws with (seed, k)
-    reused: int = 0  # KV nodes: leading keys whose K/V are cached already; collate skips them
+    reused: int = 0  # KV nodes: leading keys whose K/V are there already; collate skips them
+    cached: int = 0  # KV nodes: those of them that were there before the prompt's first step
     length: int = 0  # KV nodes: positions in the sequence before this step (= reused on a prefill)
 
 
@@ -189,4 +191,13 @@ class KVSubmodule(Submodule, Protocol):
         collate with `call.reused` set (at most n - 1, so that the last position is always computed). On other walks
         they are appended.
         """
+        ...
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A KVSubmodule whose prompts may be computed in several steps, so that a long one does not hold up others."""
+
+    def cut(self, call: Call, stop: int) -> Call:
+        """The same call with the prompt that is its first `stop` keys; its outputs are not used."""
         ...

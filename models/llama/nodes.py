@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,10 @@ class LMSubmodule:
         _max_tokens(call)
         return ids
 
+    def cut(self, call: Call, stop: int) -> Call:
+        """The first `stop` tokens of a prompt."""
+        return replace(call, inputs={**call.inputs, "tokens": ints(call.inputs["tokens"])[:stop]})
+
     def collate(self, calls: Sequence[Call]) -> Packed:
         ids = [self.keys(call)[call.reused if _prompts(call) else 0 :] for call in calls]
         rows = tuple(Row(call=i, tokens=len(part)) for i, part in enumerate(ids))
@@ -86,7 +91,7 @@ class LMSubmodule:
     def _account(self, call: Call, token: int, row: Row) -> tuple[Value, Value]:
         """The state after a token, and the usage if it is the last."""
         length = call.length + row.tokens
-        fresh: Mapping[str, Value] = {"prompt": length, "reused": call.reused, "drawn": 0}
+        fresh: Mapping[str, Value] = {"prompt": length, "reused": call.cached, "drawn": 0}
         so_far = fresh if _prompts(call) else record(call.state)
         drawn = integer(so_far["drawn"]) + 1
         state = {**so_far, "drawn": drawn}

@@ -60,7 +60,12 @@ class Deferred:
     reason: str
 
 
-Outcome: TypeAlias = Completed | Failed | Deferred
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A piece of a long prompt was computed and is kept; the same firing goes on with the next piece."""
+
+
+Outcome: TypeAlias = Completed | Failed | Deferred | Partial
 
 
 class Engine(Protocol):

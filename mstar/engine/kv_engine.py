@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from mstar.engine.api import Deferred, Failed, Firing, Outcome
+from mstar.engine.api import Deferred, Failed, Firing, Outcome, Partial
 from mstar.engine.attention.backend import AttentionBackend, PagedRow, PlannedAttention
 from mstar.engine.attention.torch_backend import TorchBackend
 from mstar.engine.batch import attempt, call_of, check_step, commit_state, conclude, count, groups, isolate
@@ -19,7 +19,7 @@ from mstar.engine.kv.pages import OutOfPages
 from mstar.engine.kv.sequences import KVPool
 from mstar.engine.sampling import Draw, RowSampler, resolve_sampling
 from mstar.engine.states import StateStore
-from mstar.submodule import Call, KVGeometry, KVSubmodule, Row, Step
+from mstar.submodule import Call, Divisible, KVGeometry, KVSubmodule, Row, Step
 
 UNKEYED = -1
 """What stands at the positions of labels other than the first, which are never shared."""
@@ -34,6 +34,7 @@ class KVSettings:
     cross_contexts: int = 16  # requests that may have a cross-attention context at a time
     kept: int = 2  # idle sequences a session keeps for its next prompts
     reuse: bool = True
+    piece: int = 64  # new positions of a prompt a step, where the submodule is `Divisible`; 0 = all
     device: str = "cpu"
 
 
@@ -65,6 +66,7 @@ class _Prepared:
     holding: Holding
     keys: np.ndarray
     opened: bool  # by this firing: a deferral gives everything back
+    whole: bool = True  # else a piece of a prompt, behind which more comes
 
 
 class KVCacheEngine:
@@ -160,13 +162,28 @@ class KVCacheEngine:
                 return Deferred(f"needs 1 cross-attention context, 0 free, {limit} held by {limit} requests")
             holding = part.ledger.open(firing.request, firing.session)
         if firing.prompt:
-            reused = part.ledger.begin_prompt(holding, keys)
-            holding.prompt = len(keys)
-            return _Prepared(firing, replace(call, reused=reused, length=reused), holding, keys[reused:], opened)
+            return self._prepare_prompt(part, firing, call, keys, holding, opened=opened)
         length = holding.sequence(part.main).length
         if not length:
             holding.prompt = len(keys)
         return _Prepared(firing, replace(call, length=length), holding, keys, opened)
+
+    def _prepare_prompt(
+        self, part: _Part, firing: Firing, call: Call, keys: np.ndarray, holding: Holding, *, opened: bool
+    ) -> _Prepared:
+        """The prompt from what is there on: all of it, or its next piece."""
+        reused = part.ledger.begin_prompt(holding, keys)
+        if not holding.divided:
+            holding.cached = reused
+        holding.prompt = len(keys)
+        call = replace(call, reused=reused, cached=holding.cached, length=reused)
+        piece = part.settings.piece
+        stop = reused + piece
+        holding.divided = bool(piece) and stop < len(keys) and isinstance(part.submodule, Divisible)
+        if isinstance(part.submodule, Divisible) and holding.divided:
+            call = part.submodule.cut(call, stop)
+            keys = keys[:stop]
+        return _Prepared(firing, call, holding, keys[reused:], opened, not holding.divided)
 
     def _execute(self, part: _Part, prepared: Sequence[_Prepared]) -> list[Outcome]:
         """Reserve, run, commit. When it raises, and for firings that fail or wait, all reservations are given back."""
@@ -192,7 +209,7 @@ class KVCacheEngine:
                         done.append(result)
                     else:
                         self._commit(part, n, one, packed.rows, attention)
-                        done.append(commit_state(self._states, one.firing, result))
+                        done.append(commit_state(self._states, one.firing, result) if one.whole else Partial())
                 refused |= dict(zip(running, done, strict=True))
                 self._counters["gathers"] += attention.gathered if attention else 0
                 break
@@ -242,7 +259,7 @@ class KVCacheEngine:
             one.holding.cross = {**one.holding.cross, **attention.written_cross[n]}
         if one.firing.prompt:
             self._counters["prefilled_tokens"] += len(one.keys)
-            self._counters["reused_tokens"] += one.call.reused
+            self._counters["reused_tokens"] += one.call.cached if one.whole else 0
 
 
 def _check_rows(rows: Sequence[Row], batch: Sequence[_Prepared], part: _Part) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mstar.bus import Endpoint
 from mstar.clock import Clock
-from mstar.engine.api import Completed, Deferred, Engine, Failed, Firing, Outcome
+from mstar.engine.api import Completed, Deferred, Engine, Failed, Firing, Outcome, Partial
 from mstar.errors import Rejected
 from mstar.graph.cursor import Cursor
 from mstar.messages import (
@@ -265,7 +265,7 @@ class Worker:
                 self._settle(choice, outcome)
             else:
                 self._counters["stale_outcomes"] += 1
-        if any(isinstance(outcome, Completed) for outcome in outcomes):
+        if any(isinstance(outcome, Completed | Partial) for outcome in outcomes):
             self._memory.offer_again()
         self._tracing.send()
 
@@ -285,6 +285,10 @@ class Worker:
                 self._moved(request, each.partition, cursor)
             case Failed(cause=cause, code=code, param=param):
                 self._fail(request, each.component, cause, code, param)
+            case Partial():
+                cursor.untake(each.node)
+                self._memory.served(request)
+                self._ready.refresh(request, each.partition)
             case Deferred(reason=reason):
                 cursor.untake(each.node)
                 self._memory.wait(request, reason, self._clock.now())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,6 +213,34 @@ def test_the_next_turn_reuses_the_common_prefix(system: LocalSystem) -> None:
     cold = alone.drain()
     assert values(cold, "usage")[-1]["reused"] == 0
     assert text_of(cold) == text_of(events)
+
+
+def test_a_long_prompt_is_read_in_pieces_and_others_are_served_between_them(system: LocalSystem) -> None:
+    talker, reader = system.open("toy"), system.open("toy", trace=True)
+    speaking = talker.start("answer_speech", ask("long"))
+    system.run(lambda: bool(values(list(speaking._events), "audio")))
+    rows: list[tuple[Any, ...]] = []
+    reader.on_trace = lambda traced: rows.extend(traced.records)
+    prompt = "word " * 400
+    reading = reader.start("answer_text", ask(prompt + "hello"))
+    served = []
+    while not values(list(reading._events), "text"):
+        before = len(values(list(speaking._events), "audio"))
+        sent = len(sound_of(list(speaking._events)))
+        speaking.credit("audio", sent + 4800, played=sent)  # the listener has heard all of it: it runs short
+        system.turn()
+        served.append(len(values(list(speaking._events), "audio")) > before)
+    pieces = [row for row in rows if row[3] == "LM" and row[4] == "prefill"]
+    assert len(pieces) == -(-len(f"tools:\x1duser:{prompt}hello\x1dassistant:") // 64)
+    assert sum(served) > len(pieces) // 4
+    system.run()
+    events = reading.drain()
+    assert text_of(events) == f"you said {prompt}hello"
+    usage = values(events, "usage")[-1]
+    assert (usage["reused"], usage["prompt"]) == (0, len(f"tools:\x1duser:{prompt}hello\x1dassistant:"))
+    again = reader.start("answer_text", ask(prompt + "there"))
+    system.run()
+    assert values(again.drain(), "usage")[-1]["reused"] == len(f"tools:\x1duser:{prompt}")
 
 
 def test_two_answers_of_one_session_at_once_do_not_disturb_each_other(system: LocalSystem) -> None:

@@ -19,6 +19,8 @@ class Holding:
     sequences: dict[str, KVSequence] = field(default_factory=dict)  # label → sequence
     cross: CrossContext = field(default_factory=dict)
     prompt: int = 0  # leading positions of the main sequence that the request did not generate itself
+    cached: int = 0  # positions that were there when its prompt began
+    divided: bool = False  # its prompt is under way, in pieces
 
     def sequence(self, label: str) -> KVSequence:
         """The label's sequence, empty at first."""

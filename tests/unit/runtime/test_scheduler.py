@@ -51,7 +51,7 @@ def test_the_order() -> None:
     deep = runnable("deep", ahead=0.5, depth=9, served=99)
     waited = runnable("waited", ahead=0.5, depth=1, served=1)
     served = runnable("served", ahead=0.5, depth=1, served=2)
-    order = [first_sound, short, deep, waited, served]
+    order = [short, first_sound, deep, waited, served]
     able = list(reversed(order))
     for wanted in order:
         [chosen] = next_batch(able, LIMITS)

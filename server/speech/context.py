@@ -85,11 +85,12 @@ class Flushed:
     id: int | None
     samples: int
     rest: str
+    reason: str = "stop"  # "length" where the family cut something short
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The one terminal event. `reason` of a `done`: "length" where the family cut something short, else "stop"."""
+    """The one terminal event. `reason` of a `done` as of `Flushed`."""
 
     status: Literal["done", "cancelled", "failed"]
     reason: str = "stop"
@@ -115,6 +116,7 @@ class _Segment:
     trimmed: int | None = None  # known with the first sound
     timed: list[Aligned] = field(default_factory=list)  # words that wait for `trimmed`
     waiting: list[tuple[str, Value]] = field(default_factory=list)  # emissions before its turn has come
+    reason: str = "stop"
     end: Ended | None = None
 
     @property
@@ -251,7 +253,7 @@ class Context:
                 break
             rest = head.text[head.told :]
             self._segments.popleft()
-            step.append(Flushed(head.flush, self.samples, rest))
+            step.append(Flushed(head.flush, self.samples, rest, head.reason))
         return step + self._finish()
 
     def _drive(self, segment: _Segment) -> Step:
@@ -294,7 +296,7 @@ class Context:
                 tokens = emissions.tokens(value)
                 self.tokens = (self.tokens[0] + tokens.prompt, self.tokens[1] + tokens.generated)
                 if tokens.reason == "length":
-                    self._reason = "length"
+                    segment.reason = self._reason = "length"
         return []
 
     def _sound(self, segment: _Segment, value: Value) -> Step:

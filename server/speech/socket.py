@@ -1,0 +1,231 @@
+"""A WebSocket on which a client writes and is spoken to: one reader, one writer, a dialect between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiohttp import WSMessage, WSMsgType, web
+
+from mstar.client import Session as Runtime
+from mstar.errors import Rejected
+from server.door import SERVER, Server
+from server.limits import ErrorBudget
+from server.outbound import Close, Frame, Outbound
+from server.security import Refusal
+from server.sessions import GOODBYE_SECONDS, HEARTBEAT_SECONDS, bound_sending
+from server.speech.context import Event
+from server.speech.driver import Speaker
+from server.speech.entry import session, upgrade_wanted
+from server.speech.offers import Said
+from server.speech.wire import json_text
+
+log = logging.getLogger("mstar.server")
+
+FRAME_BYTES = 4 * 1024 * 1024
+"""Longest message of a client; longer ones close the connection with 1009."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Frame):
+    """A frame that is sent as bytes."""
+
+
+class Dialect(Protocol):
+    """What a protocol makes of a client's messages. Its methods raise Rejected for what can not be."""
+
+    idle_seconds: float
+    """How long a client may say nothing while nothing is said to it."""
+
+    async def take(self, frame: str) -> None:
+        """A text message."""
+        ...
+
+    def refuse(self, why: Rejected) -> None:
+        """Tell the client what is wrong, in the protocol's own form."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being said."""
+        ...
+
+    def idle(self) -> None:
+        """The client has been idle for too long."""
+        ...
+
+    def gone(self) -> None:
+        """The connection ends: cancel what is being said."""
+        ...
+
+
+class _Over(Exception):
+    """The connection has ended; everything of it ends too."""
+
+
+class Line:
+    """One connection. What is sent here leaves in order; nothing waits."""
+
+    def __init__(self, socket: web.WebSocketResponse, server: Server, protocol: str, stack: AsyncExitStack) -> None:
+        self._socket = socket
+        self._server = server
+        self._protocol = protocol
+        self._stack = stack
+        self._outbound = Outbound()
+        self._runtimes: dict[str, Runtime] = {}
+        self._mistakes = ErrorBudget()
+        self._group: asyncio.TaskGroup | None = None
+
+    # ------------------------------------------------------------------------------------------- for dialects
+
+    def send(self, message: Any, sound_of: str = "") -> None:
+        """A message as JSON text; `sound_of` names the context whose sound it carries, that `drop` takes out."""
+        self._outbound.push(Frame(json_text(message), sound_of))
+
+    def send_bytes(self, raw: bytes, sound_of: str) -> None:
+        self._outbound.push(Binary(raw, sound_of))
+
+    def drop(self, context: str) -> None:
+        """Sound of this context that has not left is not wanted any more."""
+        self._outbound.drop(context)
+
+    def end(self, code: int, reason: str) -> None:
+        """Close behind what was sent."""
+        self._outbound.push(Close(code, reason))
+
+    def later(self, seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, then)
+
+    async def speaker(self, said: Said, settings: Mapping[str, Any], tell: Callable[[Event], None]) -> Speaker:
+        """A context of a family. Raises Rejected where the server has no place."""
+        assert self._group is not None
+        runtime = await self.runtime(said)
+        return Speaker(runtime, said.offer, settings, self._group, tell, self._outbound.eased)
+
+    async def runtime(self, said: Said) -> Runtime:
+        """The connection's session with a family, opened when it is first needed. Raises Rejected."""
+        found = self._runtimes.get(said.family)
+        if found is None:
+            try:
+                found = await self._stack.enter_async_context(session(self._server, said, self._protocol))
+            except Refusal as why:
+                raise Rejected(why.message, code=why.code, param=why.param) from None
+            self._runtimes[said.family] = found
+        return found
+
+    def adopt(self, said: Said, runtime: Runtime) -> None:
+        """A session that was opened before the upgrade."""
+        self._runtimes[said.family] = runtime
+
+    # ------------------------------------------------------------------------------------------- life
+
+    async def run(self, greet: Callable[[Line], Dialect]) -> None:
+        """Returns when the connection is over."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                dialect = greet(self)
+                group.create_task(self._watch())
+                writing = group.create_task(self._write())
+                reading = group.create_task(self._read(dialect))
+                await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+                dialect.gone()
+                if not reading.done():
+                    reading.cancel()
+                    await asyncio.wait({reading})
+                    close = writing.result()
+                    await self._socket.close(code=close.code, message=close.reason.encode()[:120])
+                raise _Over
+        except* (_Over, ConnectionError):
+            pass
+
+    async def _read(self, dialect: Dialect) -> None:
+        while True:
+            message = await self._next(dialect)
+            if message is None:
+                dialect.idle()
+                continue
+            try:
+                match message.type:
+                    case WSMsgType.TEXT:
+                        await dialect.take(message.data)
+                    case WSMsgType.BINARY:
+                        raise Rejected("Messages must be JSON text.", code="invalid_frame")
+                    case _:
+                        return
+            except Rejected as why:
+                dialect.refuse(why)
+                self._server.metrics.errors.labels(why.code).inc()
+                if not self._mistakes.spend(asyncio.get_running_loop().time()):
+                    self.end(1008, "too many errors")
+            await self._outbound.eased()
+
+    async def _next(self, dialect: Dialect) -> WSMessage | None:
+        """The next message; None if the client has been idle."""
+        while True:
+            try:
+                async with asyncio.timeout(dialect.idle_seconds):
+                    return await self._socket.receive()
+            except TimeoutError:
+                if not dialect.busy:
+                    return None
+
+    async def _write(self) -> Close:
+        while True:
+            frame = await self._outbound.pop()
+            if isinstance(frame, Close):
+                return frame
+            kind = WSMsgType.BINARY if isinstance(frame, Binary) else WSMsgType.TEXT
+            await self._socket.send_frame(frame.body, kind)
+            self._outbound.written(frame)
+
+    async def _watch(self) -> None:
+        """Give up a client that does not read."""
+        while True:
+            await self._outbound.turned()
+            if self._outbound.overflowing:
+                raise _Over
+
+
+async def converse(
+    request: web.Request,
+    protocol: str,
+    greet: Callable[[Line], Dialect],
+    *,
+    said: Said | None = None,
+    subprotocols: Sequence[str] = (),
+) -> web.StreamResponse:
+    """Upgrade and talk until the connection is over. `said`: the family, if it is known before the first message.
+
+    Raises Refusal before the upgrade.
+    """
+    server = request.app[SERVER]
+    upgrade_wanted(request)
+    async with AsyncExitStack() as stack:
+        opened = None if said is None else await stack.enter_async_context(session(server, said, protocol))
+        socket = web.WebSocketResponse(
+            protocols=subprotocols,
+            timeout=GOODBYE_SECONDS,
+            heartbeat=HEARTBEAT_SECONDS,
+            max_msg_size=FRAME_BYTES,
+            compress=False,
+        )
+        await socket.prepare(request)
+        bound_sending(request)
+        line = Line(socket, server, protocol, stack)
+        if said is not None and opened is not None:
+            line.adopt(said, opened)
+        server.live.add(line)
+        try:
+            await line.run(greet)
+        except* Exception:  # one connection's failure is not another's
+            log.exception("a connection of %s failed", protocol)
+            server.metrics.failed.inc()
+            await socket.close(code=1011, message=b"internal error")
+        finally:
+            server.live.discard(line)
+    return socket

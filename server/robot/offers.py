@@ -38,6 +38,15 @@ def cameras_of(offer: Offer) -> tuple[str, ...]:
             return (offer.camera,)
 
 
+def states_of(offer: Offer) -> dict[str, int]:
+    """Names of the numbers of an observation, and how many there are of each; 0 = any."""
+    match offer:
+        case Policy():
+            return {"/".join(key): size for key, size in offer.state.items()}
+        case Planner():
+            return {"state": offer.state_dim}
+
+
 def described(name: str, offer: Offer) -> dict[str, Value]:
     """What every robot's client is told of a family, in plain types."""
     shared: dict[str, Value] = {
@@ -53,7 +62,7 @@ def described(name: str, offer: Offer) -> dict[str, Value]:
                 **shared,
                 "kind": "policy",
                 "cameras": list(cameras_of(offer)),
-                "state": {"/".join(key): size or None for key, size in offer.state.items()},
+                "state": {key: size or None for key, size in states_of(offer).items()},
                 "blends": offer.blends,
             }
         case Planner():

@@ -72,7 +72,8 @@ class OpenpiSocket:
             self._goodbye = (code, reason)
             self._ending.set()
 
-    async def run(self) -> None:
+    async def run(self) -> bool:
+        """True: nothing of the robot is kept."""
         try:
             await self._socket.send_bytes(pack(announced(self._model, self._offer)))
             async with asyncio.TaskGroup() as group:
@@ -86,6 +87,7 @@ class OpenpiSocket:
                 raise _Over
         except* (_Over, ConnectionError):
             pass
+        return True
 
     async def _say_goodbye(self, reading: asyncio.Task[None]) -> None:
         """Close, once nobody reads: the library waits for the client only then."""

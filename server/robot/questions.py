@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -109,8 +109,13 @@ def numbers(key: str, value: Value, size: int) -> np.ndarray:
     return array
 
 
-async def answered(runtime: Session, question: Question) -> Mapping[str, Value]:
-    """Ask, and wait for the result. Raises Failed. Whoever stops waiting ends the request."""
+async def answered(
+    runtime: Session, question: Question, emitted: Callable[[], None] = lambda: None
+) -> Mapping[str, Value]:
+    """Ask, and wait for the result; `emitted` is called for every one that comes on the way to it. Raises Failed.
+
+    Whoever stops waiting ends the request.
+    """
     request = runtime.start(question.task, question.inputs, question.settings, question.positions)
     result: Mapping[str, Value] = {}
     try:
@@ -118,6 +123,7 @@ async def answered(runtime: Session, question: Question) -> Mapping[str, Value]:
             match event:
                 case Emission(output=question.output, value=value):
                     result = value
+                    emitted()
                 case RequestEnded(status="done"):
                     return result
                 case RequestEnded():

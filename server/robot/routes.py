@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import secrets
 
 from aiohttp import web
 
 from server.door import SERVER, Handler, Server, authorised
 from server.limits import FRAME_BYTES
+from server.realtime import new_id
+from server.robot.core import Identity, RobotCore
+from server.robot.live import LiveSocket, Robot
 from server.robot.offers import offer_of
 from server.robot.openpi import Episode, OpenpiSocket
+from server.robot.parking import Parking
 from server.security import PROTOCOL, Refusal
-from server.sessions import GOODBYE_SECONDS, HEARTBEAT_SECONDS, admitted, opened
+from server.sessions import GOODBYE_SECONDS, HEARTBEAT_SECONDS, admitted, bound_sending, opened
 
 log = logging.getLogger("mstar.server")
 
+PARKING: web.AppKey[Parking] = web.AppKey("parking", Parking)
 OPENPI = ("/openpi/policy", "/v1/realtime/robot/openpi")
 
 
@@ -47,25 +54,73 @@ async def openpi(request: web.Request) -> web.StreamResponse:
             connection = socket_for_robots()
             await connection.prepare(request)
             robot = OpenpiSocket(connection, model, offer, episode, server.metrics)
-            await _serve(server, connection, robot)
+            await _serve(server, connection, robot, "openpi")
         finally:
             await episode.close()
     return connection
 
 
-async def _serve(server: Server, connection: web.WebSocketResponse, robot: OpenpiSocket) -> None:
-    gauge = server.metrics.sessions.labels("openpi")
-    gauge.inc()
-    server.live.add(robot)
+async def live(request: web.Request) -> web.StreamResponse:
+    """`GET /v1/robot/session`: refused as HTTP before the upgrade, or a new session, or with `resume` a known one."""
+    server, parking = request.app[SERVER], request.app[PARKING]
+    grant = authorised(request)
+    token = request.query.get("resume")
+    model, offer = offer_of(server.cards, request.query.get("model") or grant.model)
+    with admitted(server):
+        if not upgrading(request):
+            raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
+        if token is not None:
+            robot = await parking.take(token)
+        else:
+            runtime = await opened(server, model, trace=False)
+            identity = Identity(new_id("robot"), model, secrets.token_urlsafe(24), server.settings.session_seconds)
+            robot = Robot(RobotCore(offer, identity, asyncio.get_running_loop().time()), runtime)
+            parking.add(robot)
+        return await _connected(request, server, parking, robot)
+
+
+async def _connected(request: web.Request, server: Server, parking: Parking, robot: Robot) -> web.StreamResponse:
+    """One connection of a live session; the session waits for the next one unless it is over."""
+    connection = socket_for_robots()
+    robot.socket = LiveSocket(connection, robot, server.metrics)
+    robot.free.clear()
+    over = True
     try:
-        await robot.run()
+        await connection.prepare(request)
+        bound_sending(request)
+        over = await _serve(server, connection, robot.socket, "robot")
+    finally:
+        robot.socket = None
+        if over or server.admission.draining:
+            await parking.close(robot)
+        else:
+            parking.park(robot)
+        robot.free.set()
+    return connection
+
+
+async def _serve(
+    server: Server, connection: web.WebSocketResponse, socket: OpenpiSocket | LiveSocket, protocol: str
+) -> bool:
+    """Returns whether everything of the client is over."""
+    over = True
+    gauge = server.metrics.sessions.labels(protocol)
+    gauge.inc()
+    server.live.add(socket)
+    try:
+        over = await socket.run()
     except* Exception:  # one session's failure is not another's
         log.exception("a robot's session failed")
         server.metrics.failed.inc()
         await connection.close(code=1011, message=b"internal error")
     finally:
-        server.live.discard(robot)
+        server.live.discard(socket)
         gauge.dec()
+    return over
+
+
+async def _emptied(app: web.Application) -> None:
+    await app[PARKING].clear()
 
 
 def add_robots(app: web.Application, page: Handler) -> None:
@@ -74,6 +129,9 @@ def add_robots(app: web.Application, page: Handler) -> None:
     async def entry(request: web.Request) -> web.StreamResponse:
         return await openpi(request) if upgrading(request) else await page(request)
 
+    app[PARKING] = Parking(app[SERVER].admission.most)
+    app.on_shutdown.append(_emptied)
     app.router.add_get("/", entry)
+    app.router.add_get("/v1/robot/session", live)
     for path in OPENPI:
         app.router.add_get(path, openpi)

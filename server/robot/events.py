@@ -1,0 +1,170 @@
+"""JSON events of the live session."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from mstar.errors import Rejected
+from server.events.decode import described
+
+Seconds = float
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class Fields(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client may set; what is left out stays."""
+
+    cameras: list[str] | None | UnsetType = UNSET  # wait for these; null = for those that have sent anything
+    rate: Positive | UnsetType = UNSET  # control steps per second
+    stale_ms: Positive | UnsetType = UNSET  # an older frame is not used
+    wait_ms: Positive | UnsetType = UNSET  # longest wait for a camera
+    prompt: str | UnsetType = UNSET
+    goal: str | UnsetType = UNSET  # name of a goal that was sent before
+    blend: bool | UnsetType = UNSET  # hold a policy's chunks to the ones before
+
+
+class SessionUpdate(Struct, frozen=True, forbid_unknown_fields=True, tag="session.update"):
+    session: Fields
+
+
+class State(Struct, frozen=True, forbid_unknown_fields=True, tag="state"):
+    """The robot's own state at its time `t`: numbers, by key where the model has several."""
+
+    t: Seconds
+    values: list[float] | dict[str, list[float]]
+
+
+class Ask(Struct, frozen=True, forbid_unknown_fields=True, tag="ask"):
+    """From the newest frames, a chunk; with `repeat` another whenever there is a newer frame. Supersedes the last."""
+
+    id: str = ""
+    repeat: bool = False
+    deadline_ms: Positive | None = None
+    standing: bool = False  # the robot stands, whatever it was given
+    settings: dict[str, Any] = {}
+
+
+class Stop(Struct, frozen=True, forbid_unknown_fields=True, tag="stop"):
+    """No more chunks."""
+
+
+class Reset(Struct, frozen=True, forbid_unknown_fields=True, tag="reset"):
+    """An episode begins."""
+
+
+class Pong(Struct, frozen=True, forbid_unknown_fields=True, tag="clock.pong"):
+    """Sent at once on a ping: the robot's clock."""
+
+    id: int
+    t: Seconds
+
+
+ClientEvent: TypeAlias = SessionUpdate | State | Ask | Stop | Reset | Pong
+
+
+class Shown(Struct, frozen=True):
+    """The session as it is."""
+
+    id: str
+    epoch: int
+    resume: str  # opens the session again after the connection was lost
+    offer: dict[str, Any]
+    cameras: list[str] | None
+    rate: float
+    stale_ms: float
+    wait_ms: float
+    prompt: str
+    goal: str
+    blend: bool
+
+
+class SessionCreated(Struct, frozen=True, tag="session.created"):
+    session: Shown
+
+
+class SessionResumed(Struct, frozen=True, tag="session.resumed"):
+    session: Shown
+
+
+class SessionUpdated(Struct, frozen=True, tag="session.updated"):
+    session: Shown
+
+
+class SessionReset(Struct, frozen=True, tag="session.reset"):
+    epoch: int
+
+
+class Ping(Struct, frozen=True, tag="clock.ping"):
+    id: int
+
+
+class Chunk(Struct, frozen=True, tag="chunk"):
+    """Row k of `actions` is for the robot's time `t_valid_from + k · dt`; rows before `first` are over."""
+
+    ask: str
+    number: int
+    epoch: int
+    obs_seq: dict[str, int]
+    t_capture: dict[str, Seconds]
+    t_state: Seconds
+    age_ms: float  # of the oldest frame, when this leaves
+    t_valid_from: Seconds
+    dt: Seconds
+    first: int
+    deadline_hit: bool
+    missing: list[str]  # cameras that there was no fresh frame of
+    frozen: int  # leading rows that are those of the chunk before
+    infer_ms: float
+    plan: dict[str, Any] | None
+    actions: list[list[float]]
+
+
+class ChunkLate(Struct, frozen=True, tag="chunk.late"):
+    """All rows were over before it could leave: there is nothing to act."""
+
+    ask: str
+    number: int
+    epoch: int
+    obs_seq: dict[str, int]
+    age_ms: float
+    late_ms: float
+
+
+class AskEnded(Struct, frozen=True, tag="ask.ended"):
+    """The one end of an ask: done, failed, superseded, stopped or reset."""
+
+    ask: str
+    reason: str
+
+
+class Fault(Struct, frozen=True, tag="error"):
+    code: str
+    message: str
+    param: str | None = None
+
+
+ServerEvent: TypeAlias = (
+    SessionCreated | SessionResumed | SessionUpdated | SessionReset | Ping | Chunk | ChunkLate | AskEnded | Fault
+)
+
+_decoder = msgspec.json.Decoder(ClientEvent)
+_encoder = msgspec.json.Encoder()
+
+
+def decode(frame: str) -> ClientEvent:
+    """Raises Rejected, naming the field."""
+    try:
+        return _decoder.decode(frame)
+    except msgspec.ValidationError as wrong:
+        bad = described(str(wrong))
+        raise Rejected(bad.message, code=bad.code, param=bad.param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        raise Rejected(f"the frame is no JSON: {wrong}", code="invalid_json") from None
+
+
+def encode(event: ServerEvent) -> bytes:
+    """As it travels."""
+    return _encoder.encode(event)

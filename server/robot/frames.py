@@ -1,0 +1,84 @@
+"""Binary frames of the live session: a header of 20 bytes, a name, a picture (pure).
+
+Little-endian: version (1), kind, encoding and length of the name (one byte each); sequence number (uint32); capture
+time (float64, seconds of the robot's monotonic clock); width and height (uint16 each; 0 for JPEG).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from media.pictures import Picture, jpeg_rgb, raw_rgb
+from mstar.errors import Rejected
+
+HEADER = struct.Struct("<BBBBIdHH")
+VERSION = 1
+
+
+class Kind(IntEnum):
+    CAMERA = 0
+    GOAL = 1
+
+
+class Encoding(IntEnum):
+    JPEG = 0
+    RGB = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A picture as it came: not yet decoded."""
+
+    encoding: Encoding
+    width: int
+    height: int
+    body: bytes
+
+    def decoded(self, name: str) -> Picture:
+        """[height, width, 3] uint8. Raises Rejected naming the camera, or the goal."""
+        try:
+            if self.encoding is Encoding.JPEG:
+                return jpeg_rgb(self.body)
+            return raw_rgb(self.body, self.height, self.width)
+        except ValueError as wrong:
+            raise Rejected(f"{name}: {wrong}", code="invalid_picture", param=name) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """`name` of the camera or the goal; `seq` counts the frames of a camera; `t_capture` on the robot's clock."""
+
+    kind: Kind
+    name: str
+    seq: int
+    t_capture: float
+    shot: Shot
+
+
+def pack_frame(frame: Frame) -> bytes:
+    """As it travels."""
+    name, shot = frame.name.encode(), frame.shot
+    head = (VERSION, frame.kind, shot.encoding, len(name), frame.seq, frame.t_capture, shot.width, shot.height)
+    return HEADER.pack(*head) + name + shot.body
+
+
+def read_frame(data: bytes) -> Frame:
+    """Raises Rejected for what is no frame."""
+    if len(data) < HEADER.size:
+        raise Rejected(f"a binary frame has a header of {HEADER.size} bytes", code="invalid_frame")
+    version, kind, encoding, length, seq, t_capture, width, height = HEADER.unpack_from(data)
+    if version != VERSION:
+        raise Rejected(f"version of a binary frame is {version}, not {VERSION}", code="invalid_frame", param="version")
+    if kind not in set(Kind) or encoding not in set(Encoding):
+        raise Rejected(f"kind {kind} with encoding {encoding} is not known", code="invalid_frame", param="kind")
+    if not math.isfinite(t_capture):
+        raise Rejected("t_capture is not finite", code="invalid_frame", param="t_capture")
+    try:
+        name = data[HEADER.size : HEADER.size + length].decode()
+    except UnicodeDecodeError:
+        raise Rejected("the name of a binary frame is not UTF-8", code="invalid_frame", param="name") from None
+    shot = Shot(Encoding(encoding), width, height, data[HEADER.size + length :])
+    return Frame(Kind(kind), name, seq, t_capture, shot)

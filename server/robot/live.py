@@ -1,0 +1,245 @@
+"""The live session over one WebSocket: a reader that never waits, a writer, and the core between them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from aiohttp import WSMsgType, web
+
+from media.pictures import Picture
+from models.registry import Planner
+from mstar.client import Session
+from mstar.errors import Rejected
+from server import outbound
+from server.limits import ErrorBudget
+from server.metrics import Metrics
+from server.outbound import Close, Outbound
+from server.robot.asking import decoded, question_for
+from server.robot.commands import Begin, Cancel, Command, Count, End, Send, Show
+from server.robot.core import RobotCore
+from server.robot.events import Fault, decode, encode
+from server.robot.frames import Frame, read_frame
+from server.robot.questions import Failed, answered
+
+TAKEN_OVER = 4001
+"""Close code of a connection whose session was resumed over another one."""
+
+
+class Robot:
+    """A session that outlives its connections: its core, and its session of the runtime."""
+
+    def __init__(self, core: RobotCore, runtime: Session) -> None:
+        self.core = core
+        self.runtime = runtime
+        self.socket: LiveSocket | None = None
+        self.free = asyncio.Event()
+        """No connection holds it."""
+        self._item = 0
+        self._shape: tuple[int, ...] | None = None
+
+    @property
+    def item(self) -> int:
+        """Where the next frame goes in the camera's stream."""
+        return self._item
+
+    def put(self, camera: str, picture: Picture) -> int:
+        """A frame into the camera's stream → its item. Raises Rejected for a picture of another size."""
+        if self._shape not in {None, picture.shape}:
+            text = f"{camera}: a picture of {picture.shape}, those before were of {self._shape}"
+            raise Rejected(text, code="wrong_shape", param=camera)
+        self.runtime.feed(camera, self._item, picture)
+        self._shape = picture.shape
+        self._item += 1
+        return self._item - 1
+
+
+class _Over(Exception):
+    """The connection has ended; everything of it ends with it."""
+
+
+class LiveSocket:
+    """One connection. `run` returns when it is over → whether the session is, too."""
+
+    def __init__(self, socket: web.WebSocketResponse, robot: Robot, metrics: Metrics) -> None:
+        self._socket = socket
+        self._robot = robot
+        self._core = robot.core
+        self._metrics = metrics
+        self._outbound = Outbound()
+        self._mistakes = ErrorBudget()
+        self._asked: dict[int, asyncio.Task[None]] = {}
+        self._looking: set[int] = set()  # plans whose first frame is in the stream
+        self._next: Show | None = None
+        self._showing: asyncio.Task[None] | None = None
+        self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._now = asyncio.get_running_loop().time
+        self._group = asyncio.TaskGroup()
+
+    def end(self, code: int, reason: str) -> None:
+        """Close the connection once everything has been said."""
+        self._outbound.push(Close(code, reason))
+
+    # ------------------------------------------------------------------------------------------- life
+
+    async def run(self) -> bool:
+        over = False
+        try:
+            async with self._group:
+                self._group.create_task(self._watch())
+                self._group.create_task(self._tick())
+                writing = self._group.create_task(self._write())
+                self._run(self._core.attach(self._now()))
+                reading = self._group.create_task(self._read())
+                await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    over = self._socket.close_code == 1000
+                else:
+                    close = writing.result()
+                    over = close.code != TAKEN_OVER
+                    await self._say_goodbye(reading, close)
+                raise _Over
+        except* (_Over, ConnectionError):
+            pass
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for command in self._core.detach(self._now()):
+                if isinstance(command, Count):
+                    self._count(command)
+        return over
+
+    async def _say_goodbye(self, reading: asyncio.Task[None], close: Close) -> None:
+        """Close, once nobody reads: the library waits for the client only then."""
+        reading.cancel()
+        await asyncio.wait({reading})
+        await self._socket.close(code=close.code, message=close.reason.encode())
+
+    async def _read(self) -> None:
+        async for message in self._socket:
+            try:
+                match message.type:
+                    case WSMsgType.TEXT:
+                        commands = self._core.client(decode(message.data), self._now())
+                    case WSMsgType.BINARY:
+                        commands = self._core.frame(read_frame(message.data), self._now())
+                    case _:
+                        return
+            except Rejected as why:
+                commands = self._core.refuse(why, self._now())
+            self._run(commands)
+
+    async def _write(self) -> Close:
+        while True:
+            frame = await self._outbound.pop()
+            if isinstance(frame, Close):
+                return frame
+            await self._socket.send_frame(frame.body, WSMsgType.TEXT)
+            self._outbound.written(frame)
+
+    async def _watch(self) -> None:
+        """Give up a client that has stopped reading for too long; begin nothing new for it before."""
+        while True:
+            await self._outbound.turned()
+            if self._outbound.overflowing:
+                raise _Over
+            self._run(self._core.congested(self._outbound.congested, self._now()))
+
+    async def _tick(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            self._run(self._core.tick(self._now()))
+
+    # ------------------------------------------------------------------------------------------- commands
+
+    def _run(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case Send(event=event):
+                    self._outbound.push(outbound.Frame(encode(event)))
+                    if isinstance(event, Fault):
+                        self._metrics.errors.labels(event.code).inc()
+                        if not self._mistakes.spend(self._now()):
+                            self.end(1008, "too many errors")
+                case Begin(key=key):
+                    self._asked[key] = self._group.create_task(self._answer(command))
+                case Show():
+                    self._next = command
+                    self._show()
+                case Cancel(key=key):
+                    self._asked.pop(key).cancel()
+                    self._looking.discard(key)
+                case Count():
+                    self._count(command)
+                case End(code=code, reason=reason):
+                    self.end(code, reason)
+        at = self._core.next()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self._due.set) if math.isfinite(at) else None
+
+    def _count(self, count: Count) -> None:
+        if count.of == "frames":
+            self._metrics.frames.labels(count.how).inc()
+        else:
+            self._metrics.chunks.labels("live", count.how).inc()
+        if count.age is not None:
+            self._metrics.frame_age.observe(count.age)
+
+    # ------------------------------------------------------------------------------------------- the runtime
+
+    async def _answer(self, begin: Begin) -> None:
+        """One request of the runtime, told to the core."""
+        try:
+            if isinstance(self._core.offer, Planner):
+                await self._look(begin)
+            question = await asyncio.to_thread(question_for, self._core.offer, begin, self._robot.item - 1)
+            value = await answered(self._robot.runtime, question, partial(self._emitted, begin.key))
+        except Rejected as why:
+            self._forget(begin.key)
+            self._run(self._core.failed(begin.key, why.code, why.message, why.param, self._now()))
+        except Failed as why:
+            self._forget(begin.key)
+            self._run(self._core.failed(begin.key, why.code, why.message, why.param, self._now()))
+        else:
+            self._forget(begin.key)
+            self._run(self._core.answered(begin.key, value, self._now()))
+
+    def _emitted(self, key: int) -> None:
+        self._looking.discard(key)
+        self._run(self._core.emitted(key, self._now()))
+
+    def _forget(self, key: int) -> None:
+        self._asked.pop(key, None)
+        self._looking.discard(key)
+
+    async def _look(self, begin: Begin) -> None:
+        """The plan's first frame into the stream, and any newer one that came meanwhile."""
+        pictures = await asyncio.to_thread(decoded, begin)
+        for name, picture in pictures.items():
+            self._put(begin.key, begin.frames[name], picture)
+        self._looking.add(begin.key)
+        self._show()
+
+    def _put(self, key: int, frame: Frame, picture: Picture) -> None:
+        item = self._robot.put(frame.name, picture)
+        self._run(self._core.looking(key, item, frame, self._now()))
+
+    def _show(self) -> None:
+        if self._showing is None or self._showing.done():
+            self._showing = self._group.create_task(self._show_newest())
+
+    async def _show_newest(self) -> None:
+        """Frames that are newer than the one a waiting plan began with; the newest wins here, too."""
+        while (show := self._next) is not None and show.key in self._looking:
+            self._next = None
+            try:
+                picture = await asyncio.to_thread(show.frame.shot.decoded, show.frame.name)
+                if show.key in self._looking:
+                    self._put(show.key, show.frame, picture)
+            except Rejected as why:
+                self._run(self._core.refuse(why, self._now()))

@@ -1,0 +1,79 @@
+"""Live sessions whose connection was lost: kept for a while, for whoever brings their token."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from server.robot.live import TAKEN_OVER, Robot
+from server.security import Refusal
+
+RESUME_SECONDS = 30.0
+"""How long a session waits for its robot."""
+TAKEOVER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Parked:
+    timer: asyncio.TimerHandle
+
+
+class Parking:
+    """All live sessions by their token, with or without a connection; at most `most` of them without."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._robots: dict[str, Robot] = {}
+        self._parked: dict[str, _Parked] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def add(self, robot: Robot) -> None:
+        self._robots[robot.core.identity.resume] = robot
+
+    async def take(self, token: str) -> Robot:
+        """The session of that token, without a connection. Raises Refusal(404, 409)."""
+        robot = self._robots.get(token)
+        if robot is None:
+            raise Refusal(404, "session_not_found", "There is no session to resume, or it waited too long.", "resume")
+        if robot.socket is not None:  # a connection that the robot has given up may look alive from here
+            robot.socket.end(TAKEN_OVER, "the session was resumed over another connection")
+            try:
+                await asyncio.wait_for(robot.free.wait(), TAKEOVER_SECONDS)
+            except TimeoutError:
+                raise Refusal(409, "session_in_use", "The session's other connection does not end.", "resume") from None
+        parked = self._parked.pop(token, None)
+        if parked is None:
+            raise Refusal(404, "session_not_found", "The session has ended.", "resume")
+        parked.timer.cancel()
+        return robot
+
+    def park(self, robot: Robot) -> None:
+        """Its connection is gone; the one that has waited longest makes room."""
+        token = robot.core.identity.resume
+        timer = asyncio.get_running_loop().call_later(RESUME_SECONDS, self._drop, token)
+        self._parked[token] = _Parked(timer)
+        if len(self._parked) > self._most:
+            self._drop(next(iter(self._parked)))
+
+    async def close(self, robot: Robot) -> None:
+        """The session is over."""
+        self._robots.pop(robot.core.identity.resume, None)
+        await robot.runtime.close()
+
+    async def clear(self) -> None:
+        """Nobody comes back any more."""
+        for token in list(self._parked):
+            self._drop(token)
+        await asyncio.gather(*self._closing)
+
+    def _drop(self, token: str) -> None:
+        parked = self._parked.pop(token, None)
+        robot = self._robots.get(token)
+        if parked is not None and robot is not None:
+            parked.timer.cancel()
+            closing = asyncio.get_running_loop().create_task(self.close(robot))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)

@@ -31,7 +31,7 @@ OPENPI := $(VENV)/openpi/.stamp
 NODE := node_modules/.stamp
 JS := $(shell find web -name '*.js' -not -path '*/node_modules/*' 2>/dev/null | head -n 1)
 
-.PHONY: help run weights weights-if-any check check-web test test-slow bench openpi clean
+.PHONY: help run weights weights-if-any check check-web test test-slow bench openpi openpi-if-any clean
 
 help:
 	@sed -n '1,8s/^# \{0,1\}//p' Makefile
@@ -65,7 +65,7 @@ check-web:
 	@echo "npm is not there: the pages' types are not checked"; [ "$${REQUIRE_ALL:-}" != 1 ]
 endif
 
-test: check weights-if-any $(OPENPI)
+test: check weights-if-any openpi-if-any
 	$(BIN)/pytest
 
 test-slow: $(TESTS) weights
@@ -102,6 +102,9 @@ $(BENCH): requirements/bench.txt $(TESTS)
 
 # A robot's client in an environment of its own.
 openpi: $(OPENPI)
+
+openpi-if-any: $(RUNS)
+	@$(MAKE) openpi || [ "$${REQUIRE_ALL:-}" != 1 ]
 
 $(OPENPI): requirements/openpi.txt $(RUNS)
 	$(BIN)/python -m venv $(VENV)/openpi

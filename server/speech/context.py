@@ -156,12 +156,12 @@ class Context:
 
     # ------------------------------------------------------------------------------------------- the client
 
-    def append(self, text: str) -> Step:
+    def append(self, text: str, param: str = "text") -> Step:
         """More text, cut anywhere, inside a surrogate pair too. Raises Rejected behind the end, or for too much."""
         if self._closing or self.ended:
-            raise Rejected("The context has ended: it takes no more text.", code="context_ended", param="text")
+            raise Rejected("The context has ended: it takes no more text.", code="context_ended", param=param)
         if len(text) + self.waiting > MOST_TEXT:
-            raise Rejected(f"More than {MOST_TEXT} characters wait to be said.", code="text_too_long", param="text")
+            raise Rejected(f"More than {MOST_TEXT} characters wait to be said.", code="text_too_long", param=param)
         text = self._whole(text)
         if not text:
             return []

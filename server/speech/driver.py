@@ -51,9 +51,9 @@ class Speaker:
         self._requests: dict[int, _Asked] = {}
         self._began: float | None = None  # when the first sample was given out
 
-    def append(self, text: str) -> None:
-        """More text. Raises Rejected."""
-        self._run(self.context.append(text))
+    def append(self, text: str, param: str = "text") -> None:
+        """More text, of the protocol's field `param`. Raises Rejected."""
+        self._run(self.context.append(text, param))
 
     def flush(self, id: int | None = None) -> None:  # noqa: A002 - the protocols' own word
         self._run(self.context.flush(id))

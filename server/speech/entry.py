@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -16,6 +16,7 @@ from server.door import SERVER, Server
 from server.security import Refusal, key_of
 from server.sessions import admitted, opened
 from server.speech.offers import Said, speaking
+from server.speech.wire import tree_of
 
 T = TypeVar("T")
 
@@ -80,3 +81,11 @@ async def with_tasks(work: Callable[[asyncio.TaskGroup], Awaitable[T]]) -> T:
         except (Rejected, ConnectionError) as held:
             why = held
     raise why
+
+
+async def body_of(request: web.Request) -> dict[str, Any]:
+    """The JSON object of a request. Raises Refusal(413) or Rejected."""
+    try:
+        return tree_of(await request.read())
+    except web.HTTPRequestEntityTooLarge:
+        raise Refusal(413, "body_too_large", "The body is longer than 1 MiB.") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from aiohttp import web
 from msgspec import Meta, Struct
@@ -14,14 +14,13 @@ from media.frames import from_bytes
 from models.registry import Speech as Offer
 from mstar.errors import Rejected
 from server.door import SERVER
-from server.security import Refusal
 from server.sessions import bound_sending
 from server.speech.context import MOST_TEXT
-from server.speech.entry import allowed, family_for, key_for, session, with_tasks
+from server.speech.entry import allowed, body_of, family_for, key_for, session, with_tasks
 from server.speech.offers import OPENAI_VOICES, settings_of
 from server.speech.saying import Saying
 from server.speech.sound import COMPRESSED, Shape
-from server.speech.wire import json_text, message_of, tree_of
+from server.speech.wire import json_text, message_of
 
 PCM_RATE = 24_000
 """What clients of the API take headerless sound for."""
@@ -89,14 +88,6 @@ def headers_of(shape: Shape) -> dict[str, str]:
     assert shape.coding != "f32"
     told = {"Content-Type": CONTENT_TYPES[shape.coding], "X-Sample-Rate": str(shape.rate), "X-Channels": "1"}
     return told if shape.coding in COMPRESSED else {**told, "X-Bit-Depth": "16"}
-
-
-async def body_of(request: web.Request) -> dict[str, Any]:
-    """The JSON object of a request. Raises Refusal(413) or Rejected."""
-    try:
-        return tree_of(await request.read())
-    except web.HTTPRequestEntityTooLarge:
-        raise Refusal(413, "body_too_large", "The body is longer than 1 MiB.") from None
 
 
 async def speech(request: web.Request) -> web.StreamResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -20,10 +21,11 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """`url` of HTTP, `process` id of the server."""
+    """`url` of HTTP, `process` id of the server; `certificate` that it shows, if it speaks TLS."""
 
     url: str
     process: int
+    certificate: Path | None = None
 
     @property
     def parties(self) -> dict[str, int]:
@@ -39,18 +41,20 @@ class Serving:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            trust = ssl.create_default_context(cafile=self.certificate) if self.certificate else None
+            with urllib.request.urlopen(self.url + path, timeout=10, context=trust) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as refusal:
             return refusal.code, refusal.read().decode()
 
 
-def serving(*arguments: str) -> Iterator[Serving]:
+def serving(*arguments: str, certificate: Path | None = None) -> Iterator[Serving]:
     """Start `mstar serve`, wait until it is ready, stop it with SIGTERM at the end."""
     port = unused_port()
     command = [sys.executable, "-m", "server.cli", "serve", *arguments, "--port", str(port), "--drain-seconds", "0"]
     process = subprocess.Popen(command, cwd=ROOT)
-    server = Serving(f"http://127.0.0.1:{port}", process.pid)
+    root = "http://127.0.0.1" if certificate is None else "https://localhost"
+    server = Serving(f"{root}:{port}", process.pid, certificate)
     try:
         while True:
             assert process.poll() is None, f"the server ended with status {process.returncode}"

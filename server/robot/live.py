@@ -95,10 +95,11 @@ class LiveSocket:
                 self._run(self._core.attach(self._now()))
                 reading = self._group.create_task(self._read())
                 await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
-                if reading.done():
+                close = writing.result() if writing.done() else None
+                if close is None:
+                    await asyncio.wait({reading})  # who could not write knows less about the end than who reads
                     over = self._socket.close_code == 1000
                 else:
-                    close = writing.result()
                     over = close.code != TAKEN_OVER
                     await self._say_goodbye(reading, close)
                 raise _Over
@@ -132,12 +133,16 @@ class LiveSocket:
                 commands = self._core.refuse(why, self._now())
             self._run(commands)
 
-    async def _write(self) -> Close:
+    async def _write(self) -> Close | None:
+        """Write frames until the last one, which says how to close; None when the client is gone before."""
         while True:
             frame = await self._outbound.pop()
             if isinstance(frame, Close):
                 return frame
-            await self._socket.send_frame(frame.body, WSMsgType.TEXT)
+            try:
+                await self._socket.send_frame(frame.body, WSMsgType.TEXT)
+            except ConnectionError:
+                return None
             self._outbound.written(frame)
 
     async def _watch(self) -> None:

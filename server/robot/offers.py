@@ -53,40 +53,33 @@ def described(name: str, offer: Offer) -> dict[str, Value]:
         "model": name,
         "horizon": offer.horizon,
         "action_dim": offer.action_dim,
+        "cameras": list(cameras_of(offer)),
+        "state": {key: size or None for key, size in states_of(offer).items()},
         "image_resolution": [offer.side, offer.side],
         "control_hz": offer.rate or None,
     }
     match offer:
         case Policy():
-            return {
-                **shared,
-                "kind": "policy",
-                "cameras": list(cameras_of(offer)),
-                "state": {key: size or None for key, size in states_of(offer).items()},
-                "blends": offer.blends,
-            }
+            return {**shared, "kind": "policy", "blends": offer.blends}
         case Planner():
-            state: Mapping[str, Value] = {STATE: offer.state_dim}
-            return {
-                **shared,
-                "kind": "planner",
-                "cameras": [offer.camera],
-                "state": state,
-                "goal": list(PLANNER_KEYS[2:]),
-            }
+            return {**shared, "kind": "planner", "iterations": offer.iterations}
 
 
 def announced(name: str, offer: Offer) -> dict[str, Value]:
     """The first frame over openpi's protocol: the above, and the fields of RoboArena's server settings."""
-    keys = cameras_of(offer) if isinstance(offer, Policy) else (IMAGE,)
+    told = described(name, offer)
+    keys = cameras_of(offer)
+    if isinstance(offer, Planner):
+        keys = (IMAGE,)
+        told |= {"state": {STATE: offer.state_dim}, "goal": [GOAL_IMAGE, GOAL_LATENT, GOAL_ID]}
     wrists = [key for key in keys if "wrist" in key]
     return {
         "protocol": "openpi",
-        **described(name, offer),
+        **told,
         "cameras": list(keys),
         "needs_wrist_camera": bool(wrists),
         "n_external_cameras": len(keys) - len(wrists),
         "needs_stereo_camera": False,
         "needs_session_id": False,
-        "action_space": "joint_position" if isinstance(offer, Policy) else "cartesian_delta",
+        "action_space": None,  # what actions mean is not written in a checkpoint
     }

@@ -11,7 +11,7 @@ from mstar.client import Client
 from server.app import application
 from server.door import Server
 from server.limits import Admission
-from server.robot.offers import announced
+from server.robot.offers import announced, described
 from server.security import Keys
 from server.settings import Settings
 from tests.unit.robot.robots import PLANNER, POLICY
@@ -63,3 +63,5 @@ def test_clients_are_told_all_that_they_have_to_send() -> None:
     assert planner["cameras"] == ["observation/image"]
     assert planner["state"] == {"observation/state": 7}
     assert planner["goal"] == ["goal/image", "goal/latent", "goal_id"]
+    live = described("m", PLANNER)
+    assert (live["cameras"], live["state"]) == (["camera"], {"state": 7})

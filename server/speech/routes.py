@@ -7,6 +7,7 @@ from aiohttp import web
 from server.speech import elevenlabs, elevenlabs_http, openai
 from server.speech.cartesia import cartesia
 from server.speech.deepgram import speak
+from server.speech.hume import hume
 from server.speech.vllm import vllm
 
 
@@ -22,3 +23,4 @@ def add_speech(app: web.Application) -> None:
         app.router.add_post(voice + sibling, elevenlabs_http.speech)
     app.router.add_get("/tts/websocket", cartesia)
     app.router.add_get("/v1/speak", speak)
+    app.router.add_get("/v0/tts/stream/input", hume)

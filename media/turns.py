@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 
 Eagerness: TypeAlias = Literal["low", "medium", "high", "auto"]
 
+SURE = 0.5
+"""Probability from which the turn model takes a turn for complete; below it the silence waited for grows to the cap."""
 CAPS: dict[Eagerness, int] = {"low": 8000, "medium": 4000, "high": 2000, "auto": 4000}
 """Longest silence, ms, after which a turn is over whatever the turn model says."""
 
@@ -29,7 +31,7 @@ class TurnSettings:
     """Sound before the first item of speech that belongs to the turn."""
     silence_duration_ms: int = 500
     """Silence that ends a turn (not in semantic mode)."""
-    prepare_ms: int = 128
+    prepare_ms: int = 96
     """Silence after which the answer is prepared and the turn model is asked."""
     sure_ms: int = 200
     """Silence that ends a turn which the turn model takes for complete."""
@@ -59,7 +61,7 @@ class TurnSettings:
         if self.eagerness is None:
             return self.samples(self.silence_duration_ms)
         cap = CAPS[self.eagerness]
-        unsure = 1.0 if complete is None else 1.0 - min(max(complete, 0.0), 1.0)
+        unsure = 1.0 if complete is None else min(max(1.0 - complete / SURE, 0.0), 1.0)
         return self.samples(self.sure_ms + unsure * (cap - self.sure_ms))
 
 

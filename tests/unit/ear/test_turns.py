@@ -43,9 +43,9 @@ def test_a_turn_with_a_pause_in_it() -> None:
     _, signals = heard(TurnSettings(), speech)
     assert signals == [
         SpeechStarted(at=20 * ITEM - 4800, onset=20 * ITEM, now=22 * ITEM),
-        Pause(at=30 * ITEM, length=4 * ITEM, now=34 * ITEM),
+        Pause(at=30 * ITEM, length=3 * ITEM, now=33 * ITEM),
         SpeechResumed(at=38 * ITEM, now=40 * ITEM),
-        Pause(at=43 * ITEM, length=4 * ITEM, now=47 * ITEM),
+        Pause(at=43 * ITEM, length=3 * ITEM, now=46 * ITEM),
         SpeechStopped(at=43 * ITEM, now=59 * ITEM),
     ]
 
@@ -90,7 +90,8 @@ def test_the_turn_model_sets_the_silence(eagerness: Eagerness) -> None:
     settings = TurnSettings(eagerness=eagerness)
     assert settings.target(1.0) == 3200
     assert settings.target(0.0) == settings.target(None) == CAPS[eagerness] * 16
-    assert settings.target(0.5) == (200 + CAPS[eagerness]) * 8
+    assert settings.target(0.25) == (200 + CAPS[eagerness]) * 8
+    assert settings.target(0.5) == 3200
 
 
 def test_a_sure_verdict_ends_the_turn_when_it_comes() -> None:
@@ -108,7 +109,7 @@ def test_an_unsure_verdict_waits_and_is_forgotten_with_its_pause() -> None:
     settings = TurnSettings(eagerness="high")
     state, signals = heard(settings, [0.9] * 5 + [0.0] * 7)
     assert isinstance(signals[-1], Pause)
-    state, ended = judge(settings, state, at=signals[-1].at, complete=0.8)
+    state, ended = judge(settings, state, at=signals[-1].at, complete=0.3)
     assert not ended
     state, signals = heard(settings, [0.9] * 5, state)
     assert [type(signal) for signal in signals] == [SpeechResumed]

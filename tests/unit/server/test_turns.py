@@ -12,7 +12,7 @@ from server.session.commands import ClearAudio, FeedMic, GrantCredit, InterruptT
 from server.session.options import Options
 from tests.unit.server.driver import ITEM, OFFER, Driver
 
-SPEECH, PAUSE, SILENCE = [0.9] * 20, [0.01] * 4, [0.01] * 13
+SPEECH, PAUSE, SILENCE = [0.9] * 20, [0.01] * 3, [0.01] * 13
 
 
 def detection(driver: Driver, **given: Any) -> None:
@@ -232,7 +232,7 @@ def test_a_commit_by_hand_ends_the_turn_without_a_response() -> None:
 
 def test_semantic_vad_asks_the_turn_model_and_follows_it() -> None:
     waits = []
-    for complete in (1.0, 0.5, 0.0):
+    for complete in (1.0, 0.25, 0.0):
         driver = Driver()
         detection(driver, type="semantic_vad", eagerness="high")
         driver.hear(SPEECH + PAUSE)

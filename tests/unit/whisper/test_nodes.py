@@ -160,7 +160,18 @@ def test_microphone_items_are_taken_in_order(network: Whisper, waves: list[np.nd
 
 @pytest.mark.parametrize(
     ("seconds", "frames"),
-    [(0.1, 256), (4.6, 256), (4.7, 384), (9.7, 512), (9.8, 750), (14.4, 750), (15.0, 1000), (25.0, 1500), (29.9, 1500), (30.0, 1500)],
+    [
+        (0.1, 256),
+        (4.6, 256),
+        (4.7, 384),
+        (9.7, 512),
+        (9.8, 750),
+        (14.4, 750),
+        (15.0, 1000),
+        (25.0, 1500),
+        (29.9, 1500),
+        (30.0, 1500),
+    ],
 )
 def test_context(seconds: float, frames: int) -> None:
     assert context_for(round(seconds * 16_000)) == frames

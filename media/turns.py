@@ -62,7 +62,7 @@ class TurnSettings:
             return self.samples(self.silence_duration_ms)
         cap = CAPS[self.eagerness]
         unsure = 1.0 if complete is None else min(max(1.0 - complete / SURE, 0.0), 1.0)
-        return self.samples(self.sure_ms + unsure * (cap - self.sure_ms))
+        return self.samples(self.sure_ms + unsure**2 * (cap - self.sure_ms))
 
 
 @dataclass(frozen=True, slots=True)

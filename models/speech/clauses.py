@@ -30,7 +30,10 @@ _ALWAYS_GOES_ON = frozenset(
 _MAY_END = frozenset(
     "etc inc ltd co corp jr sr a.m p.m am pm al no sat sun mar mon wed min max ed ext fig est sec ch".split()  # noqa: SIM905
 )
-_LINKS = frozenset("and because but or since so unless until when where whereas which while who".split())  # noqa: SIM905
+_LINKS = frozenset(
+    """about and as at because but by called for from if in into on or since so that through unless until when where
+    whereas which while who with""".split()  # noqa: SIM905
+)
 _WORD = re.compile(r"[^\s]*\w[^\s]*")
 _IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _INITIALS = re.compile(r"[^\W\d_](?:\.[^\W\d_])+")

@@ -90,7 +90,7 @@ def test_the_turn_model_sets_the_silence(eagerness: Eagerness) -> None:
     settings = TurnSettings(eagerness=eagerness)
     assert settings.target(1.0) == 3200
     assert settings.target(0.0) == settings.target(None) == CAPS[eagerness] * 16
-    assert settings.target(0.25) == (200 + CAPS[eagerness]) * 8
+    assert settings.target(0.25) == (200 + (CAPS[eagerness] - 200) / 4) * 16
     assert settings.target(0.5) == 3200
 
 

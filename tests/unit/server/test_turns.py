@@ -242,7 +242,7 @@ def test_semantic_vad_asks_the_turn_model_and_follows_it() -> None:
             driver.hear([0.01])
             items += 1
         waits.append((items + len(PAUSE)) * 32)
-    assert waits == pytest.approx([224, 1100, 2000], abs=33)
+    assert waits == pytest.approx([224, 650, 2000], abs=33)
 
 
 def test_idle_time_out_speaks_first() -> None:

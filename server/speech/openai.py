@@ -19,7 +19,7 @@ from server.speech.context import MOST_TEXT
 from server.speech.entry import allowed, body_of, family_for, key_for, session, with_tasks
 from server.speech.offers import OPENAI_VOICES, settings_of
 from server.speech.saying import Saying
-from server.speech.sound import COMPRESSED, Shape
+from server.speech.sound import COMPRESSED, Shape, rate_for
 from server.speech.wire import json_text, message_of
 
 PCM_RATE = 24_000
@@ -76,11 +76,9 @@ class SpeechAudioError(Struct, tag_field="type", tag="speech.audio.error"):
 
 
 def shape_of(wanted: SpeechRequest, offer: Offer) -> Shape:
-    """The format asked for. `sample_rate` is kept to; without it headerless sound is 24 kHz, other the family's."""
-    usual = PCM_RATE if wanted.response_format == "pcm" else offer.rate
-    if wanted.response_format == "opus":
-        usual = 48_000
-    return Shape(wanted.response_format, wanted.sample_rate or usual)
+    """The format asked for; headerless sound is 24 kHz where no rate is asked for. Raises Rejected."""
+    own = PCM_RATE if wanted.response_format == "pcm" else offer.rate
+    return Shape(wanted.response_format, rate_for(wanted.response_format, own, wanted.sample_rate))
 
 
 def headers_of(shape: Shape) -> dict[str, str]:

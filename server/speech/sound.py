@@ -9,10 +9,13 @@ from media.codecs import Encoder, encoder
 from media.codecs import Format as Coded
 from media.frames import PcmF, to_int16
 from media.resample import Resampler
+from mstar.errors import Rejected
 
 Coding = Coded | Literal["f32"]
 """`f32`: float32 little-endian, without header."""
 COMPRESSED = frozenset({"mp3", "opus", "aac"})
+_FRAMED_RATES = (8000, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)  # of mp3 and aac alike
+_OPUS_RATE = 48_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,22 @@ class Shape:
     def bytes_per_sample(self) -> int:
         """Of the forms without frames: pcm, wav, G.711, f32."""
         return {"f32": 4, "pcmu": 1, "pcma": 1}.get(self.coding, 2)
+
+
+def rate_for(coding: Coding, own: int, asked: int | None) -> int:
+    """The rate of a format: the one asked for, else the family's `own` or the next that the format has.
+
+    Raises Rejected for one that it does not have.
+    """
+    if coding not in COMPRESSED:
+        return asked or own
+    rates = (_OPUS_RATE,) if coding == "opus" else _FRAMED_RATES
+    if asked is None:
+        return min((rate for rate in rates if rate >= own), default=rates[-1])
+    if asked not in rates:
+        known = ", ".join(str(rate) for rate in rates)
+        raise Rejected(f"'sample_rate' of {coding} can be {known}; not {asked}.", param="sample_rate")
+    return asked
 
 
 class Outlet:

@@ -22,7 +22,7 @@ from server.speech.driver import Speaker
 from server.speech.entry import allowed, family_for, key_for
 from server.speech.offers import Said, asked_aligned, settings_of, speaking
 from server.speech.socket import Line, converse
-from server.speech.sound import Outlet, Shape
+from server.speech.sound import Outlet, Shape, rate_for
 from server.speech.timing import Timeline, spans
 from server.speech.wire import message_of, tree_of
 
@@ -198,7 +198,7 @@ class VllmSocket:
         settings = settings_of(offer, voice=config.voice or config.speaker, speed=config.speed, seed=config.seed)
         if config.word_timestamps:
             asked_aligned(offer, "word_timestamps")
-        rate = config.sample_rate or (48_000 if config.response_format == "opus" else offer.rate)
+        rate = rate_for(config.response_format, offer.rate, config.sample_rate)
         self.gone()
         self._config, self._said, self._settings, self._speaker = config, said, settings, None
         self._shape = Shape(config.response_format, rate)

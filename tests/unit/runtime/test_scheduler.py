@@ -48,9 +48,9 @@ def runnable(request: str, ahead: float = 0.5, depth: int = 1, component: str = 
 def test_the_order() -> None:
     first_sound = runnable("new", ahead=-1.0, depth=0, served=99)
     short = runnable("short", ahead=0.1, depth=0, served=99)
-    deep = runnable("deep", ahead=0.5, depth=9, served=99)
-    waited = runnable("waited", ahead=0.5, depth=1, served=1)
-    served = runnable("served", ahead=0.5, depth=1, served=2)
+    deep = runnable("deep", ahead=0.95, depth=9, served=99)
+    waited = runnable("waited", ahead=0.95, depth=1, served=1)
+    served = runnable("served", ahead=0.95, depth=1, served=2)
     order = [short, first_sound, deep, waited, served]
     able = list(reversed(order))
     for wanted in order:

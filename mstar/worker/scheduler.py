@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-SHORT = 0.9
+SHORT = 0.4
 """Seconds of sound ahead of the listener below which a request goes before others' first sound."""
 COMFORT = 1.0
 """Seconds of sound ahead of the listener beyond which requests count as equally comfortable."""

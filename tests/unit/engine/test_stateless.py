@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from mstar.engine.api import Completed, Deferred, Failed, Firing
+from mstar.engine.api import Completed, Failed, Firing
 from mstar.engine.stateless import StatelessEngine
 from mstar.submodule import STATE, Call, Outputs, Packed, Step
 from mstar.tensors import Output
@@ -41,7 +41,9 @@ def fire(request: str, x: int, session: str = "s", component: str = "sum") -> Fi
 
 def sums(engine: StatelessEngine, *firings: Firing) -> list[Output]:
     outcomes = engine.step(firings)
-    return [o.outputs["sum"] if isinstance(o, Completed) else o.cause for o in outcomes if not isinstance(o, Deferred)]
+    return [
+        o.outputs["sum"] if isinstance(o, Completed) else o.cause for o in outcomes if isinstance(o, Completed | Failed)
+    ]
 
 
 def test_state_is_of_the_request_and_ends_with_it() -> None:

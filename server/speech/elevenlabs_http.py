@@ -13,13 +13,13 @@ from models.registry import Speech as Offer
 from mstar.errors import Rejected
 from server.door import SERVER
 from server.security import Refusal
-from server.sessions import bound_sending
 from server.speech.context import Word
 from server.speech.elevenlabs_wire import Query, SpeechBody, TimedAudio, characters_of, detail, shape_of
 from server.speech.entry import allowed, body_of, key_for, session, with_tasks
 from server.speech.offers import asked_aligned, settings_of, speaking
 from server.speech.saying import Saying
 from server.speech.sound import Shape
+from server.speech.streaming import stream_pieces
 from server.speech.timing import Timeline, characters
 from server.speech.wire import json_text, message_of, query_of
 
@@ -116,16 +116,4 @@ async def _stream(request: web.Request, saying: Saying, offer: Offer, *, timed: 
     if first is None:
         raise _nothing()
     content_type = "application/json" if timed else _type(saying.shape)
-    answer = web.StreamResponse(headers={"Content-Type": content_type})
-    await answer.prepare(request)
-    bound_sending(request)
-    await answer.write(first)
-    try:
-        async for piece in pieces:
-            await answer.write(piece)
-    except Rejected:
-        if request.transport is not None:  # half a sound must not look like a whole one
-            request.transport.abort()
-        return answer
-    await answer.write_eof()
-    return answer
+    return await stream_pieces(request, {"Content-Type": content_type}, first, pieces)

@@ -20,6 +20,7 @@ from server.speech.entry import allowed, body_of, family_for, key_for, session, 
 from server.speech.offers import OPENAI_VOICES, settings_of
 from server.speech.saying import Saying
 from server.speech.sound import COMPRESSED, Shape, rate_for
+from server.speech.streaming import stream_pieces
 from server.speech.wire import json_text, message_of
 
 PCM_RATE = 24_000
@@ -126,19 +127,7 @@ async def _answer(request: web.Request, wanted: SpeechRequest, saying: Saying, s
         if wanted.response_format in ("wav", "flac"):
             whole = encode(wanted.response_format, from_bytes(whole), saying.shape.rate)
         return web.Response(body=whole, headers=headers_of(shape))
-    answer = web.StreamResponse(headers=headers_of(shape))
-    await answer.prepare(request)
-    bound_sending(request)
-    await answer.write(first)
-    try:
-        async for piece in pieces:
-            await answer.write(piece)
-    except Rejected:
-        if request.transport is not None:  # half a sound must not look like a whole one
-            request.transport.abort()
-        return answer
-    await answer.write_eof()
-    return answer
+    return await stream_pieces(request, headers_of(shape), first, pieces)
 
 
 async def _events(

@@ -18,7 +18,7 @@ class Firing:
     """One request's firing of one component, as the worker schedules it.
 
     `prompt` says that the component's keys describe the whole sequence (see `KVSubmodule.keys`); `seed` is the seed of
-    (request, component).
+    (request, component). `node` is the use of the component that fires: a walk may have several.
     """
 
     session: str
@@ -31,6 +31,7 @@ class Firing:
     iteration: int = 0
     prompt: bool = False
     seed: int = 0
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,24 @@ class Engine(Protocol):
 
     def end_session(self, session: str) -> None:
         """Free everything of the session, requests that were not ended included. Unknown sessions are ignored."""
+        ...
+
+    def give(self, request: str, component: str) -> Value:
+        """What the request holds of the component, to go on with on another engine; here it is over.
+
+        The image is a tree of arrays, text and numbers: the sequences of all labels, position by position, their keys,
+        cross-attention context and committed state (layout: `mstar.engine.kv.image`; of a component without K/V the
+        state alone). Give it between two steps of the request. Its K/V stay here as the session's cache, as they do
+        when a request ends. State that belongs to a session does not move.
+        """
+        ...
+
+    def take(self, request: str, component: str, image: Value) -> Deferred | None:
+        """Go on with what another engine gave, bit for bit as if it had been computed here.
+
+        Deferred when there is no memory now: nothing changed, offer it again. Raises ValueError when the image is of
+        another geometry, or the request holds something here already.
+        """
         ...
 
     def census(self) -> Mapping[str, int]:

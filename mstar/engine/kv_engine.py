@@ -14,12 +14,14 @@ from mstar.engine.api import Deferred, Failed, Firing, Outcome, Partial
 from mstar.engine.attention.backend import AttentionBackend, PagedRow, PlannedAttention
 from mstar.engine.attention.torch_backend import TorchBackend
 from mstar.engine.batch import attempt, call_of, check_step, commit_state, conclude, count, groups, isolate
+from mstar.engine.kv.image import RequestImage, check_image, image_of, install
 from mstar.engine.kv.ledger import Holding, Ledger
 from mstar.engine.kv.pages import OutOfPages
 from mstar.engine.kv.sequences import KVPool
 from mstar.engine.sampling import Draw, RowSampler, resolve_sampling
 from mstar.engine.states import StateStore
 from mstar.submodule import Call, Divisible, KVGeometry, KVSubmodule, Row, Step
+from mstar.tensors import Value
 
 UNKEYED = -1
 """What stands at the positions of labels other than the first, which are never shared."""
@@ -92,7 +94,16 @@ class KVCacheEngine:
         }
         self._states = StateStore(session_state)
         self._counters: Counter[str] = Counter(
-            steps=0, firings=0, failed=0, deferred=0, retries=0, prefilled_tokens=0, reused_tokens=0, gathers=0
+            steps=0,
+            firings=0,
+            failed=0,
+            deferred=0,
+            retries=0,
+            prefilled_tokens=0,
+            reused_tokens=0,
+            gathers=0,
+            given_bytes=0,
+            taken_bytes=0,
         )
 
     def step(self, firings: Sequence[Firing]) -> list[Outcome]:
@@ -116,6 +127,36 @@ class KVCacheEngine:
         self._states.end_session(session)
         for part in self._parts.values():
             part.ledger.end_session(session)
+
+    def give(self, request: str, component: str) -> Value:
+        part = self._parts[component]
+        session, state = self._states.session(request), self._states.give(request, component)
+        holding = part.ledger.holding(request)
+        if holding is None:
+            return RequestImage(session, state).value()
+        with torch.inference_mode():
+            image = image_of(holding, part.pool, part.backend, state)
+        part.ledger.end_request(request)
+        self._counters["given_bytes"] += image.bytes
+        return image.value()
+
+    def take(self, request: str, component: str, image: Value) -> Deferred | None:
+        part, given = self._parts[component], RequestImage.of(image)
+        check_image(given, part.submodule.geometry)
+        if part.ledger.holding(request) is not None:
+            raise ValueError(f"request {request} holds something of {component} already")
+        if given.labels is not None:
+            full = self._no_context(part)
+            if full is not None:
+                return full
+            try:
+                with torch.inference_mode():
+                    install(given, request, part.ledger, part.backend)
+            except OutOfPages as short:
+                return _deferred(part, short)
+        self._states.take(given.session, request, component, given.state)
+        self._counters["taken_bytes"] += given.bytes
+        return None
 
     def census(self) -> Mapping[str, int]:
         parts = self._parts.values()
@@ -157,9 +198,9 @@ class KVCacheEngine:
         holding = part.ledger.holding(firing.request)
         opened = holding is None
         if holding is None:
-            limit = part.settings.cross_contexts
-            if part.crosses and part.ledger.requests >= limit:
-                return Deferred(f"needs 1 cross-attention context, 0 free, {limit} held by {limit} requests")
+            full = self._no_context(part)
+            if full is not None:
+                return full
             holding = part.ledger.open(firing.request, firing.session)
         if firing.prompt:
             return self._prepare_prompt(part, firing, call, keys, holding, opened=opened)
@@ -167,6 +208,14 @@ class KVCacheEngine:
         if not length:
             holding.prompt = len(keys)
         return _Prepared(firing, replace(call, length=length), holding, keys, opened)
+
+    @staticmethod
+    def _no_context(part: _Part) -> Deferred | None:
+        """What a request is told that finds no place for its cross-attention context."""
+        limit = part.settings.cross_contexts
+        if part.crosses and part.ledger.requests >= limit:
+            return Deferred(f"needs 1 cross-attention context, 0 free, {limit} held by {limit} requests")
+        return None
 
     def _prepare_prompt(
         self, part: _Part, firing: Firing, call: Call, keys: np.ndarray, holding: Holding, *, opened: bool
@@ -237,15 +286,10 @@ class KVCacheEngine:
             if needed > part.pool.pages.total:
                 lacking[row.call] = Failed(f"OutOfPages: needs {needed} pages, the pool has {part.pool.pages.total}")
                 continue
-            while True:
-                try:
-                    part.pool.reserve(sequence, row.tokens)
-                except OutOfPages as short:
-                    if part.ledger.evict():
-                        continue
-                    held = part.pool.pages.total - short.free
-                    lacking[row.call] = Deferred(f"{short}, {held} held by {part.ledger.held} sequences")
-                break
+            try:
+                part.ledger.reserve(sequence, row.tokens)
+            except OutOfPages as short:
+                lacking[row.call] = _deferred(part, short)
         return lacking
 
     def _commit(
@@ -260,6 +304,12 @@ class KVCacheEngine:
         if one.firing.prompt:
             self._counters["prefilled_tokens"] += len(one.keys)
             self._counters["reused_tokens"] += one.call.cached if one.whole else 0
+
+
+def _deferred(part: _Part, short: OutOfPages) -> Deferred:
+    """What a firing is told that finds no pages."""
+    held = part.pool.pages.total - short.free
+    return Deferred(f"{short}, {held} held by {part.ledger.held} sequences")
 
 
 def _check_rows(rows: Sequence[Row], batch: Sequence[_Prepared], part: _Part) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
-from mstar.engine.api import Failed, Firing, Outcome
+from mstar.engine.api import Deferred, Failed, Firing, Outcome
 from mstar.engine.batch import call_of, check_step, commit_state, conclude, count, groups, isolate
+from mstar.engine.kv.image import RequestImage
 from mstar.engine.states import StateStore
 from mstar.submodule import Step, Submodule
+from mstar.tensors import Value
 
 
 class StatelessEngine:
@@ -41,6 +43,14 @@ class StatelessEngine:
 
     def end_session(self, session: str) -> None:
         self._states.end_session(session)
+
+    def give(self, request: str, component: str) -> Value:
+        return {"session": self._states.session(request), "state": self._states.give(request, component)}
+
+    def take(self, request: str, component: str, image: Value) -> Deferred | None:
+        given = RequestImage.of(image)
+        self._states.take(given.session, request, component, given.state)
+        return None
 
     def census(self) -> Mapping[str, int]:
         return {"states": len(self._states)}

@@ -30,6 +30,20 @@ class StateStore:
             self._of_requests.setdefault(firing.request, {})[firing.component] = state
             self._session_of[firing.request] = firing.session
 
+    def session(self, request: str) -> str:
+        """Whose request it is, "" where it has no state."""
+        return self._session_of.get(request, "")
+
+    def give(self, request: str, component: str) -> Value:
+        """Take out what the request has of the component; None if that belongs to the session."""
+        return self._of_requests.get(request, {}).pop(component, None)
+
+    def take(self, session: str, request: str, component: str, state: Value) -> None:
+        """Put in what another store gave."""
+        if state is not None and component not in self._session_scoped:
+            self._of_requests.setdefault(request, {})[component] = state
+            self._session_of[request] = session
+
     def end_request(self, request: str) -> None:
         self._of_requests.pop(request, None)
         self._session_of.pop(request, None)

@@ -61,3 +61,19 @@ class PlannedAttention(Attention, Protocol):
 
 class AttentionBackend(PageStore, Protocol):
     def plan(self, rows: Sequence[PagedRow]) -> PlannedAttention: ...
+
+    def read(self, pages: Sequence[int], length: int) -> Tensor:
+        """A copy of the first `length` positions in the pages, [layers, 2, length, kv_heads, head_dim]."""
+        ...
+
+    def write(self, pages: Sequence[int], start: int, kv: Tensor) -> None:
+        """Put kv [layers, 2, positions, kv_heads, head_dim] into the pages, from position `start` of them on."""
+        ...
+
+    def read_cross(self, context: CrossContext) -> Mapping[int, tuple[Tensor, Tensor]]:
+        """A copy of a cross-attention context: layer → K, V, each [context, kv_heads, head_dim]."""
+        ...
+
+    def write_cross(self, context: Mapping[int, tuple[Tensor, Tensor]]) -> CrossContext:
+        """The same in the backend's own layout."""
+        ...

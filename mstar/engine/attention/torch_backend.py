@@ -47,6 +47,39 @@ class TorchBackend:
     def plan(self, rows: Sequence[PagedRow]) -> TorchAttention:
         return TorchAttention(self, rows)
 
+    def read(self, pages: Sequence[int], length: int) -> Tensor:
+        slots = self._where(pages, 0, length)
+        found = self.cache[:, :, :, slots] if isinstance(slots, slice) else self.cache.index_select(3, slots)
+        return found.transpose(2, 3).clone(memory_format=torch.contiguous_format)
+
+    def write(self, pages: Sequence[int], start: int, kv: Tensor) -> None:
+        slots = self._where(pages, start, start + kv.shape[2])
+        given = kv.transpose(2, 3).to(self.cache)
+        if isinstance(slots, slice):
+            self.cache[:, :, :, slots] = given
+        else:
+            self.cache.index_copy_(3, slots, given)
+
+    def read_cross(self, context: CrossContext) -> Mapping[int, tuple[Tensor, Tensor]]:
+        return {
+            layer: (k[0].transpose(0, 1).contiguous(), v[0].transpose(0, 1).contiguous())
+            for layer, (k, v) in context.items()
+        }
+
+    def write_cross(self, context: Mapping[int, tuple[Tensor, Tensor]]) -> CrossContext:
+        like = self.cache
+        return {
+            layer: (_heads_first(k.to(like.device)), _heads_first(v.to(like.device)))
+            for layer, (k, v) in context.items()
+        }
+
+    def _where(self, pages: Sequence[int], start: int, stop: int) -> slice | Tensor:
+        """The slots of positions [start, stop) in the pages."""
+        if not pages or is_run(pages):
+            first = pages[0] * self.page_size if pages else 0
+            return slice(first + start, first + stop)
+        return self._slot_index(pages)[start:stop]
+
     def _slots(self, pages: Sequence[int]) -> slice:
         return slice(pages[0] * self.page_size, (pages[0] + len(pages)) * self.page_size)
 

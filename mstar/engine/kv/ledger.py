@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mstar.engine.attention.backend import CrossContext
+from mstar.engine.kv.pages import OutOfPages
 from mstar.engine.kv.sequences import KVPool, KVSequence, common_prefix
 
 
@@ -35,7 +36,7 @@ class Ledger:
     """
 
     def __init__(self, pool: KVPool, main: str, *, reuse: bool, kept: int) -> None:
-        self._pool = pool
+        self.pool = pool
         self._main = main
         self._kept = kept if reuse else 0
         self._reuse = reuse
@@ -50,6 +51,15 @@ class Ledger:
         holding = self._live[request] = Holding(session)
         return holding
 
+    def reserve(self, sequence: KVSequence, count: int) -> None:
+        """Make the next `count` positions writable, evicting idle sequences. Raises OutOfPages when there are none."""
+        while True:
+            try:
+                return self.pool.reserve(sequence, count)
+            except OutOfPages:
+                if not self.evict():
+                    raise
+
     def begin_prompt(self, holding: Holding, keys: np.ndarray) -> int:
         """Give the holding a main sequence that is a prefix of `keys`, as long as one is cached; returns its length.
 
@@ -57,10 +67,10 @@ class Ledger:
         """
         for label, sequence in holding.sequences.items():
             if label != self._main:
-                self._pool.release(sequence)
+                self.pool.release(sequence)
         own = holding.sequences.get(self._main)
         if own is not None:
-            self._pool.truncate(own, self._shared(own, keys))
+            self.pool.truncate(own, self._shared(own, keys))
         else:
             own = holding.sequences[self._main] = self._cached_prefix(holding.session, keys)
         return own.length
@@ -80,9 +90,14 @@ class Ledger:
             return
         main = holding.sequences.pop(self._main, None)
         for sequence in holding.sequences.values():
-            self._pool.release(sequence)
+            self.pool.release(sequence)
         if main is not None:
             self._keep(main, holding.session)
+
+    def abandon(self, request: str) -> None:
+        """The request's sequences are given back, and nothing of them is kept."""
+        for sequence in self._live.pop(request).sequences.values():
+            self.pool.release(sequence)
 
     def end_session(self, session: str) -> None:
         for request in [request for request, holding in self._live.items() if holding.session == session]:
@@ -131,15 +146,15 @@ class Ledger:
         if best in self._idle:
             del self._idle[best]
             if 2 * length >= best.length:
-                self._pool.truncate(best, length)
+                self.pool.truncate(best, length)
                 return best
             self._idle[best] = session
-        return self._pool.fork(best, length)
+        return self.pool.fork(best, length)
 
     def _keep(self, sequence: KVSequence, session: str) -> None:
         """Make the sequence idle, and drop what the session no longer needs beside it."""
         if not sequence.length:
-            self._pool.release(sequence)
+            self.pool.release(sequence)
             return
         self._idle[sequence] = session
         idle = self._idle_of(session)
@@ -160,7 +175,7 @@ class Ledger:
 
     def _drop(self, sequence: KVSequence) -> None:
         del self._idle[sequence]
-        self._pool.release(sequence)
+        self.pool.release(sequence)
 
     def _idle_of(self, session: str) -> list[KVSequence]:
         return [sequence for sequence, owner in self._idle.items() if owner == session]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mstar.engine.api import Completed, Firing, Outcome
 from mstar.engine.kv_engine import KVCacheEngine, KVSettings
-from mstar.submodule import Call, KVGeometry, Outputs, Packed, Row, Sampling, Step
+from mstar.submodule import STATE, Call, KVGeometry, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Output, Value
 
 VOCAB, HEADS, KV_HEADS, DIM, WIDTH, LAYERS = 50, 4, 2, 8, 32, 2
@@ -129,3 +129,39 @@ def answer(
         (outcome,) = lm.step([decode(request, tokens[-1], session, **settings)])
         tokens.append(token(outcome))
     return tokens
+
+
+class GuidedLM(ToyLM):
+    """The same with a second label, which sees the last token only, and a cross-attention context at the prompt."""
+
+    def __init__(self, *, sampling: Sampling | None = None) -> None:
+        super().__init__(sampling=sampling)
+        self.geometry = KVGeometry(LAYERS, KV_HEADS, DIM, labels=("main", "free"), cross_context=8, cross_layers=LAYERS)
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        new = [_tokens(call)[call.reused :] for call in calls]
+        tokens = [part for each in new for part in (each, each[-1:])]
+        rows = tuple(Row(i, n, label) for i, each in enumerate(new) for n, label in ((len(each), "main"), (1, "free")))
+        return Packed({"tokens": torch.from_numpy(np.concatenate(tokens))}, rows)
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        attention, sample = step.attention, step.sample
+        assert attention is not None
+        assert sample is not None
+        x = self._embedding[packed.tensors["tokens"]] + torch.sin(attention.positions[:, None] * 0.7)
+        shape = (-1, KV_HEADS, DIM)
+        for layer in range(LAYERS):
+            for index, row in enumerate(packed.rows):
+                if step.calls[row.call].walk == "prefill" and row.label == "main":
+                    context = self._embedding[torch.from_numpy(_tokens(step.calls[row.call])[:8])]
+                    half = context.reshape(-1, 2, KV_HEADS, DIM)
+                    attention.write_cross(layer, index, half[:, 0], half[:, 1] + layer)
+            q, k, v = _product(x, self._qkv[layer]).split([HEADS * DIM, KV_HEADS * DIM, KV_HEADS * DIM], -1)
+            q = q.reshape(-1, HEADS, DIM)
+            seen = attention.attend(layer, q, k.reshape(shape), v.reshape(shape)) + attention.attend_cross(layer, q)
+            x = x + _product(seen.flatten(1), self._out[layer])
+        last = torch.tensor([row.tokens for row in packed.rows]).cumsum(0) - 1
+        rows = _product(x[last], self._embedding)
+        logits = rows[1::2] + 1.5 * (rows[::2] - rows[1::2])
+        passes = [1 + (call.state if isinstance(call.state, int) else 0) for call in step.calls]
+        return {"token": sample(logits).tolist(), "logits": list(logits), STATE: passes}

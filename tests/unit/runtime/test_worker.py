@@ -32,6 +32,7 @@ from mstar.messages import (
     WalkDone,
 )
 from mstar.placement import one_rank
+from mstar.tensors import Value
 from mstar.worker.executor import InlineExecutor
 from mstar.worker.hosted import host
 from mstar.worker.memory import PATIENCE
@@ -77,6 +78,12 @@ class Scripted:
 
     def end_session(self, session: str) -> None:
         self.ended.append(session)
+
+    def give(self, request: str, component: str) -> Value:
+        return None
+
+    def take(self, request: str, component: str, image: Value) -> Deferred | None:
+        return None
 
     def census(self) -> Mapping[str, int]:
         return {"held": 0}

@@ -129,7 +129,10 @@ class SessionOpened(msgspec.Struct, frozen=True, tag=True):
 
 
 class SessionClosed(msgspec.Struct, frozen=True, tag=True):
+    """To the workers of the session; and from each of them (`worker`) to its client when all of it is freed there."""
+
     session: str
+    worker: str = ""
 
 
 class BeginRequest(msgspec.Struct, frozen=True, tag=True):
@@ -237,12 +240,15 @@ class Traced(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
-    """`what`: "census" | "counters" | "workers" | "graph". Answered by the one asked, to `client`."""
+    """`what`: "census" | "counters" | "workers" | "graph" (of `family`); of a worker also "measures" | "trace" (of
+    `session`). Answered by the one asked, to `client`.
+    """
 
     what: str
     client: str
     ask: int
     family: str = ""
+    session: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):

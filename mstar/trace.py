@@ -18,3 +18,4 @@ class Record(NamedTuple):
     iteration: int
     new: int  # new stream items in its chunk, -1 without a streaming input
     first: int  # index of the chunk's first item, -1 without
+    node: str = ""  # the use of the component that fired: a walk may have several

@@ -37,6 +37,8 @@ from mstar.messages import (
 from mstar.tensors import Value
 
 CONDUCTOR = "conductor"
+CLOSING = 1024
+"""Closed sessions whose workers may still have to say that they have freed everything."""
 
 Event: TypeAlias = Emission | RequestEnded
 
@@ -222,6 +224,9 @@ class Client:
         self._endpoint = endpoint
         self._sessions: dict[str, Session] = {}
         self._asks: dict[int, Callable[[Value], None]] = {}
+        self._closing: dict[str, set[str]] = {}  # closed session → workers that still hold something of it
+        self.on_freed: Callable[[str], None] = lambda _: None
+        """Called with the id of a closed session when no worker holds anything of it any more."""
         self._numbers = itertools.count(1)
         self._prefix = secrets.token_hex(3)
         endpoint.on_arrival(self.receive)
@@ -250,25 +255,36 @@ class Client:
         self.send(CONDUCTOR, OpenSession(name, family, self._endpoint.name, settings or {}, trace))
         return opened
 
-    async def ask(self, what: str, *, of: str = CONDUCTOR, family: str = "") -> Value:
-        """`what`: "census", "counters", "workers", "graph"; `of`: the conductor or a worker's name."""
+    async def ask(self, what: str, *, of: str = CONDUCTOR, family: str = "", session: str = "") -> Value:
+        """`what`: see `mstar.messages.Ask`; `of`: the conductor or a worker's name."""
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
-        number = self.ask_then(what, future.set_result, of=of, family=family)
+        number = self.ask_then(what, future.set_result, of=of, family=family, session=session)
         try:
             return await future
         finally:
             self._asks.pop(number, None)
 
-    def ask_then(self, what: str, then: Callable[[Value], None], *, of: str = CONDUCTOR, family: str = "") -> int:
+    def ask_then(
+        self,
+        what: str,
+        then: Callable[[Value], None],
+        *,
+        of: str = CONDUCTOR,
+        family: str = "",
+        session: str = "",
+    ) -> int:
         """As `ask`, with a callback in place of waiting."""
         number = next(self._numbers)
         self._asks[number] = then
-        self.send(of, Ask(what, self._endpoint.name, number, family))
+        self.send(of, Ask(what, self._endpoint.name, number, family, session))
         return number
 
     def close_session(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
             self.send(CONDUCTOR, CloseSession(session.id))
+            self._closing[session.id] = set(session.workers)
+            if len(self._closing) > CLOSING:  # a worker that was lost says nothing
+                del self._closing[next(iter(self._closing))]
             session.deliver(SessionClosed(session.id))
 
     def send(self, to: str, message: Message) -> None:
@@ -284,10 +300,20 @@ class Client:
                         then(value)
                 case Emission(request=name) | RequestEnded(request=name):
                     self._to(session_of(name), message)
+                case SessionClosed(session=name, worker=worker) if worker:
+                    self._freed(name, worker)
                 case SessionOpened() | SessionClosed() | Traced() | Refused():
                     self._to(message.session, message)
                 case _:
                     raise TypeError(f"a client does not take {type(message).__name__}")
+
+    def _freed(self, session: str, worker: str) -> None:
+        holding = self._closing.get(session)
+        if holding is not None:
+            holding.discard(worker)
+            if not holding:
+                del self._closing[session]
+                self.on_freed(session)
 
     def _to(self, session: str, message: Message) -> None:
         known = self._sessions.get(session)

@@ -99,10 +99,10 @@ class LocalSystem:
         total["client_requests"] = sum(len(session.requests) for session in self.client.sessions.values())
         return total
 
-    def ask(self, what: str, *, of: str = CONDUCTOR, family: str = "") -> Any:
+    def ask(self, what: str, *, of: str = CONDUCTOR, family: str = "", session: str = "") -> Any:
         """A question to one party, answered at once."""
         answers: list[Any] = []
-        self.client.ask_then(what, answers.append, of=of, family=family)
+        self.client.ask_then(what, answers.append, of=of, family=family, session=session)
         self.run()
         return answers[0]
 

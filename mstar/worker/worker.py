@@ -38,6 +38,7 @@ from mstar.streaming.history import History
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted
 from mstar.worker.intake import Intake
+from mstar.worker.measures import Measures
 from mstar.worker.memory import MemoryQueue
 from mstar.worker.outflow import Outflow
 from mstar.worker.ready import Choice, Ready
@@ -73,6 +74,7 @@ class Worker:
         self._sessions: dict[str, SessionState] = {}
         self._flight: list[Choice] = []
         self._tracing = Tracing(name, endpoint)
+        self._measures = Measures()
         self._ready = Ready(clock, limits)
         self._memory = MemoryQueue()
         self._intake = Intake(self._sessions, self._ready, self._late, self._reject)
@@ -131,7 +133,12 @@ class Worker:
         for request in list(session.requests.values()):
             self._drop(request)
         del self._sessions[name]
-        self._on_engines(lambda engine: engine.end_session(name), lambda _: self._memory.offer_again())
+
+        def freed(_: object) -> None:
+            self._memory.offer_again()
+            self._endpoint.send(session.client, SessionClosed(name, self.name))
+
+        self._on_engines(lambda engine: engine.end_session(name), freed)
 
     def _begin_request(self, message: BeginRequest) -> None:
         session = self._sessions.get(message.session)
@@ -250,6 +257,7 @@ class Worker:
                     iteration=taken.iteration,
                     prompt=cursor.plan.prompt(each.node),
                     seed=request.seed,
+                    node=cursor.plan.nodes[each.node].name,
                 )
             )
             self._ready.refresh(request, each.partition)
@@ -258,6 +266,7 @@ class Worker:
     def _stepped(self, firings: Sequence[Firing], outcomes: Sequence[Outcome], started: float, ended: float) -> None:
         flight, self._flight = self._flight, []
         self._counters["firings"] += len(firings)
+        self._measures.step(firings[0], len(firings), ended - started)
         for choice, firing, outcome in zip(flight, firings, outcomes, strict=True):
             if firing.session in self._sessions:
                 self._tracing.add(firing, choice[1].session, len(firings), started, (ended - started) * 1000)
@@ -359,6 +368,10 @@ class Worker:
                 self._on_engines(lambda engine: engine.census(), lambda engines: answer(self._census(), engines))
             case "counters":
                 self._on_engines(lambda engine: engine.counters(), lambda engines: answer(self._told(), engines))
+            case "measures":
+                self._endpoint.send(message.client, Answer(message.ask, self.name, self._measures.told()))
+            case "trace":
+                self._endpoint.send(message.client, Answer(message.ask, self.name, self._tracing.of(message.session)))
             case _:
                 self._endpoint.send(message.client, Answer(message.ask, self.name, None))
 

@@ -6,7 +6,7 @@
 /** @typedef {import("./protocol.js").WalkGraph} WalkGraph */
 
 /** @typedef {{x: number, y: number, w: number, h: number}} Box */
-/** @typedef {{walk: string, component: string}} Firing what the trace calls a node that fires */
+/** @typedef {{walk: string, node: string}} Firing what the trace calls a node that fires */
 /** @typedef {Box & {key: string, partition: string, name: string, firings: Firing[], loops: boolean}} NodeBox */
 /** @typedef {Box & {name: string, emits: string}} LaneBox */
 /** @typedef {Box & {name: string}} SourceBox */
@@ -127,8 +127,8 @@ function laneOf(partition, width) {
   let y = PAD + LABEL;
   let right = 0;
   for (const walk of partition.walks) {
-    for (const { name, component, loop } of walk.nodes) {
-      const firing = { walk: walk.name, component };
+    for (const { name, loop } of walk.nodes) {
+      const firing = { walk: walk.name, node: name };
       const known = nodes.get(name);
       if (known) {
         known.firings.push(firing);

@@ -14,11 +14,11 @@ export class GraphDrawing {
   constructor(place, graph) {
     this.place = place;
     this.graph = graph;
-    /** Nodes by what the trace calls them. @type {Map<string, {group: SVGElement, label: SVGElement}[]>} */
+    /** Boxes by what the trace calls their nodes. @type {Map<string, {key: string, group: SVGElement, label: SVGElement}[]>} */
     this.nodes = new Map();
-    /** Firings so far. @type {Map<string, number>} */
+    /** Firings of each box so far. @type {Map<string, number>} */
     this.counts = new Map();
-    /** Milliseconds of each component's newest firing. @type {Map<string, number>} */
+    /** Milliseconds of each box's newest firing. @type {Map<string, number>} */
     this.times = new Map();
     this.width = 0;
     this.observer = new ResizeObserver(() => this.draw());
@@ -58,11 +58,11 @@ export class GraphDrawing {
     const name = make("text", { x: node.x + node.w / 2, y: node.y + 17, class: "name" });
     name.textContent = node.name;
     const label = make("text", { x: node.x + node.w / 2, y: node.y + 31, class: "count" });
-    label.textContent = this.counted(node.firings[0]?.component ?? "");
+    label.textContent = this.counted(node.key);
     group.append(box, name, label);
-    for (const { walk, component } of node.firings) {
-      const key = `${walk}/${component}`;
-      this.nodes.set(key, [...(this.nodes.get(key) ?? []), { group, label }]);
+    for (const firing of node.firings) {
+      const key = `${firing.walk}/${firing.node}`;
+      this.nodes.set(key, [...(this.nodes.get(key) ?? []), { key: node.key, group, label }]);
     }
     return group;
   }
@@ -76,21 +76,20 @@ export class GraphDrawing {
   }
 
   /** @param {Firing} firing */
-  flash({ component, walk, ms }) {
-    this.counts.set(component, (this.counts.get(component) ?? 0) + 1);
-    this.times.set(component, ms);
-    const key = `${walk}/${component}`;
-    for (const { group, label } of this.nodes.get(key) ?? []) {
-      label.textContent = this.counted(component);
+  flash({ node, walk, ms }) {
+    for (const { key, group, label } of this.nodes.get(`${walk}/${node}`) ?? []) {
+      this.counts.set(key, (this.counts.get(key) ?? 0) + 1);
+      this.times.set(key, ms);
+      label.textContent = this.counted(key);
       group.classList.add("lit");
       setTimeout(() => group.classList.remove("lit"), LIT_MS);
     }
   }
 
-  /** @param {string} component */
-  counted(component) {
-    const count = this.counts.get(component);
-    const ms = this.times.get(component);
+  /** @param {string} key of a box */
+  counted(key) {
+    const count = this.counts.get(key);
+    const ms = this.times.get(key);
     if (!count || ms === undefined) return "idle";
     return `${count} × ${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
   }

@@ -6,8 +6,11 @@ export interface RealtimeEvent {
   [field: string]: any;
 }
 
-/** A row of `mstar.trace`: ms since the session was opened, worker, request, component, walk, batch, ms, … */
-export type TraceRow = [number, string, string, string, string, number, number, ...number[]];
+/**
+ * A row of `mstar.trace`: ms since the session was opened, worker, request, component, walk, batch, duration in ms,
+ * iteration, new items, first item, node.
+ */
+export type TraceRow = [number, string, string, string, string, number, number, number, number, number, string];
 
 /** A moment of a turn: ms since the session was opened. */
 export interface Mark {

@@ -1,4 +1,4 @@
-/** The runtime's trace: which component fired when, and the moments of each turn. */
+/** The runtime's trace: which node fired when, and the moments of each turn. */
 
 /** @typedef {import("./protocol.js").RealtimeEvent} RealtimeEvent */
 /** @typedef {import("./protocol.js").TraceRow} TraceRow */
@@ -8,6 +8,7 @@
  * @typedef {Object} Firing
  * @property {number} at ms since the session was opened
  * @property {string} component
+ * @property {string} node the use of the component that fired
  * @property {string} walk
  * @property {number} batch how many requests ran together
  * @property {number} ms
@@ -40,13 +41,9 @@ export const MOMENTS = {
 
 /** @param {RealtimeEvent} event a `mstar.trace` @returns {Firing[]} */
 export function firings(event) {
-  return /** @type {TraceRow[]} */ (event["records"]).map(([at, , , component, walk, batch, ms]) => ({
-    at,
-    component,
-    walk,
-    batch,
-    ms,
-  }));
+  return /** @type {TraceRow[]} */ (event["records"]).map(
+    ([at, , , component, walk, batch, ms, , , , node]) => ({ at, component, node, walk, batch, ms }),
+  );
 }
 
 /** @param {TurnMarks} event a `mstar.turn` @returns {Turn | null} null if it has no length */

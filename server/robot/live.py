@@ -1,4 +1,4 @@
-"""The live session over one WebSocket: a reader that never waits, a writer, and the core between them."""
+"""A robot's live session while it is connected: carries the core's commands out, and what comes back into the core."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import math
 from collections.abc import Sequence
 from functools import partial
-
-from aiohttp import WSMsgType, web
 
 from media.pictures import Picture
 from models.registry import Planner
@@ -20,12 +18,16 @@ from server.outbound import Close, Outbound
 from server.robot.asking import decoded, question_for
 from server.robot.commands import Begin, Cancel, Command, Count, End, Send, Show
 from server.robot.core import RobotCore
-from server.robot.events import Fault, decode, encode
-from server.robot.frames import Frame, read_frame
+from server.robot.events import ClientEvent, Fault, encode
+from server.robot.frames import Frame
 from server.robot.questions import Failed, answered
 
 TAKEN_OVER = 4001
 """Close code of a connection whose session was resumed over another one."""
+
+
+class Over(Exception):
+    """The connection has ended; everything of it ends with it."""
 
 
 class Robot:
@@ -34,7 +36,8 @@ class Robot:
     def __init__(self, core: RobotCore, runtime: Session) -> None:
         self.core = core
         self.runtime = runtime
-        self.socket: LiveSocket | None = None
+        self.live: Live | None = None
+        """Its connection."""
         self.free = asyncio.Event()
         """No connection holds it."""
         self._item = 0
@@ -56,19 +59,14 @@ class Robot:
         return self._item - 1
 
 
-class _Over(Exception):
-    """The connection has ended; everything of it ends with it."""
+class Live:
+    """One connection's shell, inside its TaskGroup. Whoever has made it writes what is `outbound`."""
 
-
-class LiveSocket:
-    """One connection. `run` returns when it is over → whether the session is, too."""
-
-    def __init__(self, socket: web.WebSocketResponse, robot: Robot, metrics: Metrics) -> None:
-        self._socket = socket
+    def __init__(self, robot: Robot, group: asyncio.TaskGroup, metrics: Metrics) -> None:
+        self.outbound = Outbound()
         self._robot = robot
         self._core = robot.core
         self._metrics = metrics
-        self._outbound = Outbound()
         self._mistakes = ErrorBudget()
         self._asked: dict[int, asyncio.Task[None]] = {}
         self._looking: set[int] = set()  # plans whose first frame is in the stream
@@ -77,81 +75,35 @@ class LiveSocket:
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._now = asyncio.get_running_loop().time
-        self._group = asyncio.TaskGroup()
+        self._group = group
 
     def end(self, code: int, reason: str) -> None:
         """Close the connection once everything has been said."""
-        self._outbound.push(Close(code, reason))
+        self.outbound.push(Close(code, reason))
 
     # ------------------------------------------------------------------------------------------- life
 
-    async def run(self) -> bool:
-        over = False
-        try:
-            async with self._group:
-                self._group.create_task(self._watch())
-                self._group.create_task(self._tick())
-                writing = self._group.create_task(self._write())
-                self._run(self._core.attach(self._now()))
-                reading = self._group.create_task(self._read())
-                await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
-                close = writing.result() if writing.done() else None
-                if close is None:
-                    await asyncio.wait({reading})  # who could not write knows less about the end than who reads
-                    over = self._socket.close_code == 1000
-                else:
-                    over = close.code != TAKEN_OVER
-                    await self._say_goodbye(reading, close)
-                raise _Over
-        except* (_Over, ConnectionError):
-            pass
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            for command in self._core.detach(self._now()):
-                if isinstance(command, Count):
-                    self._count(command)
-        return over
+    def start(self) -> None:
+        """The connection begins."""
+        self._group.create_task(self._watch())
+        self._group.create_task(self._tick())
+        self._run(self._core.attach(self._now()))
 
-    async def _say_goodbye(self, reading: asyncio.Task[None], close: Close) -> None:
-        """Close, once nobody reads: the library waits for the client only then."""
-        reading.cancel()
-        await asyncio.wait({reading})
-        await self._socket.close(code=close.code, message=close.reason.encode())
-
-    async def _read(self) -> None:
-        async for message in self._socket:
-            try:
-                match message.type:
-                    case WSMsgType.TEXT:
-                        commands = self._core.client(decode(message.data), self._now())
-                    case WSMsgType.BINARY:
-                        commands = self._core.frame(read_frame(message.data), self._now())
-                    case _:
-                        return
-            except Rejected as why:
-                commands = self._core.refuse(why, self._now())
-            self._run(commands)
-
-    async def _write(self) -> Close | None:
-        """Write frames until the last one, which says how to close; None when the client is gone before."""
-        while True:
-            frame = await self._outbound.pop()
-            if isinstance(frame, Close):
-                return frame
-            try:
-                await self._socket.send_frame(frame.body, WSMsgType.TEXT)
-            except ConnectionError:
-                return None
-            self._outbound.written(frame)
+    def stop(self) -> None:
+        """It is gone; what it had begun ends with the group."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for command in self._core.detach(self._now()):
+            if isinstance(command, Count):
+                self._count(command)
 
     async def _watch(self) -> None:
         """Give up a client that has stopped reading for too long; begin nothing new for it before."""
         while True:
-            await self._outbound.turned()
-            if self._outbound.overflowing:
-                raise _Over
-            self._run(self._core.congested(self._outbound.congested, self._now()))
+            await self.outbound.turned()
+            if self.outbound.overflowing:
+                raise Over
+            self._run(self._core.congested(self.outbound.congested, self._now()))
 
     async def _tick(self) -> None:
         while True:
@@ -159,13 +111,26 @@ class LiveSocket:
             self._due.clear()
             self._run(self._core.tick(self._now()))
 
+    # ------------------------------------------------------------------------------------------- the client
+
+    def client(self, event: ClientEvent) -> None:
+        self._run(self._core.client(event, self._now()))
+
+    def frame(self, frame: Frame) -> None:
+        """A picture of a camera, or of a goal."""
+        self._run(self._core.frame(frame, self._now()))
+
+    def refuse(self, why: Rejected) -> None:
+        """Something that could not be read."""
+        self._run(self._core.refuse(why, self._now()))
+
     # ------------------------------------------------------------------------------------------- commands
 
     def _run(self, commands: Sequence[Command]) -> None:
         for command in commands:
             match command:
                 case Send(event=event):
-                    self._outbound.push(outbound.Frame(encode(event)))
+                    self.outbound.push(outbound.Frame(encode(event)))
                     if isinstance(event, Fault):
                         self._metrics.errors.labels(event.code).inc()
                         if not self._mistakes.spend(self._now()):

@@ -38,8 +38,8 @@ class Parking:
         robot = self._robots.get(token)
         if robot is None:
             raise Refusal(404, "session_not_found", "There is no session to resume, or it waited too long.", "resume")
-        if robot.socket is not None:  # a connection that the robot has given up may look alive from here
-            robot.socket.end(TAKEN_OVER, "the session was resumed over another connection")
+        if robot.live is not None:  # a connection that the robot has given up may look alive from here
+            robot.live.end(TAKEN_OVER, "the session was resumed over another connection")
             try:
                 await asyncio.wait_for(robot.free.wait(), TAKEOVER_SECONDS)
             except TimeoutError:

@@ -12,10 +12,11 @@ from server.door import SERVER, Handler, Server, authorised
 from server.limits import FRAME_BYTES
 from server.realtime import new_id
 from server.robot.core import Identity, RobotCore
-from server.robot.live import LiveSocket, Robot
+from server.robot.live import Robot
 from server.robot.offers import offer_of
 from server.robot.openpi import Episode, OpenpiSocket
 from server.robot.parking import Parking
+from server.robot.socket import LiveSocket
 from server.security import PROTOCOL, Refusal
 from server.sessions import GOODBYE_SECONDS, HEARTBEAT_SECONDS, admitted, bound_sending, opened
 
@@ -82,15 +83,15 @@ async def live(request: web.Request) -> web.StreamResponse:
 async def _connected(request: web.Request, server: Server, parking: Parking, robot: Robot) -> web.StreamResponse:
     """One connection of a live session; the session waits for the next one unless it is over."""
     connection = socket_for_robots()
-    robot.socket = LiveSocket(connection, robot, server.metrics)
+    socket = LiveSocket(connection, robot, server.metrics)
     robot.free.clear()
     over = True
     try:
         await connection.prepare(request)
         bound_sending(request)
-        over = await _serve(server, connection, robot.socket, "robot")
+        over = await _serve(server, connection, socket, "robot")
     finally:
-        robot.socket = None
+        robot.live = None
         if over or server.admission.draining:
             await parking.close(robot)
         else:

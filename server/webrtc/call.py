@@ -6,12 +6,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-import numpy as np
-from aiortc import MediaStreamTrack, RTCDataChannel
-from aiortc.mediastreams import MediaStreamError
-from av import AudioFrame
+from aiortc import MediaStreamTrack, RTCRtpTransceiver
 
-from media.frames import Pcm16
 from models.registry import Conversation as Offer
 from mstar.client import Session as Runtime
 from mstar.client import Traced
@@ -27,23 +23,16 @@ from server.realtime import Asked, new_id
 from server.session.commands import Command, PlayAudio
 from server.session.core import SessionCore
 from server.session.options import Options
+from server.webrtc import patches
 from server.webrtc.addresses import Offered
+from server.webrtc.channel import Channel
 from server.webrtc.hearing import Hearing
-from server.webrtc.peer import Peer
+from server.webrtc.listening import listen
+from server.webrtc.peer import Peer, first
 from server.webrtc.speaker import Heard, Speaker
 from server.webrtc.track import AnswerTrack
 
-CONNECT_SECONDS = 15.0
-"""Time between answer and connection; a peer that needs longer does not come."""
-VANISHED_SECONDS = 8.0
-"""A peer of whom nothing has arrived for so long is gone: even silent ones check the path or report every 3 s."""
-SILENCE_SECONDS = 0.2
-"""Nothing heard for so long counts as silence."""
-CHANNEL_HIGH = 64 * 1024
-CHANNEL_LOW = 16 * 1024
-"""Bytes in the data channel above which the next event waits, until no more than the lower number are left."""
-INBOX = 256
-"""Client events that may wait to be taken."""
+CHANNEL = "oai-events"
 
 
 class _Over(Exception):
@@ -73,17 +62,16 @@ class Call:
         self._core = SessionCore(offer, asked.model, options, new_id, self._opened, int(time.time()))
         self._first: list[Command] = self._core.open(asked.session)
         self._outbound = Outbound()
-        self._inbox: asyncio.Queue[str | bytes] = asyncio.Queue(INBOX)
+        self._channel = Channel(self._outbound, self.hang_up, self._flooded)
         self._mistakes = ErrorBudget()
         self._hearing = Hearing(offer.mic_rate)
         self._speaker = Speaker(offer.speech_rate)
         self._heard: dict[str, int] = {}
         self._news = asyncio.Event()
         self._over = asyncio.Event()
-        self._channel: RTCDataChannel | None = None
-        self._channel_open = asyncio.Event()
-        self._channel_low = asyncio.Event()
-        self.peer = Peer(AnswerTrack(self._speaker, self._note), offers, ice_servers, self._talk, self._gone)
+        self._track = AnswerTrack(self._speaker, self._note)
+        self._microphone: MediaStreamTrack | None = None
+        self.peer = Peer(self._arrange, (self._track,), offers, ice_servers, self.hang_up, CHANNEL, self._channel.open)
 
     # ------------------------------------------------------------------------------------------- Transport
 
@@ -102,7 +90,7 @@ class Call:
         self._heard.pop(response_id, None)
 
     def end(self, code: int, reason: str) -> None:
-        if self.peer.talks and self._channel_open.is_set():
+        if self.peer.talks and self._channel.opened:
             self._outbound.push(Close(code, reason))
         else:
             self.hang_up()
@@ -112,6 +100,14 @@ class Call:
     async def answer(self, sdp: str) -> str:
         """SDP offer → SDP answer. Raises Rejected."""
         return await self.peer.answer(sdp)
+
+    def _arrange(self, transceivers: Sequence[RTCRtpTransceiver]) -> None:
+        """One audio section carries both voices; everything else of the offer is declined."""
+        chosen = first(transceivers, "audio")
+        chosen.sender.replaceTrack(self._track)
+        chosen.direction = "sendrecv"
+        patches.pass_through(chosen.receiver)
+        self._microphone = chosen.receiver.track
 
     async def run(self) -> None:
         """Returns when the call is over, however it ended."""
@@ -126,8 +122,8 @@ class Call:
                 group.create_task(self._read(pump))
                 group.create_task(self._report(pump))
                 group.create_task(self._watch(pump))
-                if self.peer.microphone is not None:
-                    group.create_task(self._hear(pump, self.peer.microphone))
+                if self._microphone is not None:
+                    group.create_task(self._hear(pump, self._microphone))
                 pump.start(self._first)
                 try:
                     await self._over.wait()
@@ -151,39 +147,17 @@ class Call:
 
     async def _living(self) -> None:
         """End a call whose peer does not come, or vanishes without a word."""
-        try:
-            await asyncio.wait_for(self.peer.connected.wait(), CONNECT_SECONDS)
-        except TimeoutError:
-            raise _Over from None
-        while True:
-            left = self.peer.arrival + VANISHED_SECONDS - self._loop.time()
-            if left <= 0:
-                raise _Over
-            await asyncio.sleep(left)
-
-    def _gone(self, _state: str) -> None:
-        self.hang_up()
+        await self.peer.vanished()
+        raise _Over
 
     # ------------------------------------------------------------------------------------------- events
 
-    def _talk(self, channel: RTCDataChannel) -> None:
-        """The peer's data channel has come; it is open already."""
-        self._channel = channel
-        channel.bufferedAmountLowThreshold = CHANNEL_LOW
-        channel.add_listener("bufferedamountlow", self._channel_low.set)
-        channel.add_listener("message", self._take)
-        channel.add_listener("close", self.hang_up)
-        self._channel_open.set()
-
-    def _take(self, message: str | bytes) -> None:
-        try:
-            self._inbox.put_nowait(message)
-        except asyncio.QueueFull:
-            self.end(1008, "too many events")
+    def _flooded(self) -> None:
+        self.end(1008, "too many events")
 
     async def _read(self, pump: Pump) -> None:
         while True:
-            message = await self._inbox.get()
+            message = await self._channel.read()
             try:
                 event = decode(message)
             except BadEvent as bad:
@@ -197,22 +171,8 @@ class Call:
             await self._outbound.eased()
 
     async def _write(self) -> None:
-        await self._channel_open.wait()
-        channel = self._channel
-        assert channel is not None
-        while True:
-            frame = await self._outbound.pop()
-            if channel.readyState != "open":
-                raise _Over
-            while channel.bufferedAmount > (0 if isinstance(frame, Close) else CHANNEL_HIGH):
-                if isinstance(frame, Close):
-                    channel.bufferedAmountLowThreshold = 0
-                self._channel_low.clear()
-                await self._channel_low.wait()
-            if isinstance(frame, Close):
-                raise _Over
-            channel.send(frame.body.decode())
-            self._outbound.written(frame)
+        await self._channel.write()
+        raise _Over
 
     async def _watch(self, pump: Pump) -> None:
         """Tell the core when the client stops reading; give up one that has for too long."""
@@ -244,33 +204,6 @@ class Call:
                 pump.played(response, samples)
 
     async def _hear(self, pump: Pump, track: MediaStreamTrack) -> None:
-        """Every frame of the peer's track into the core; silence where nothing comes."""
+        """Every frame of the peer's track into the core."""
         await self.peer.connected.wait()
-        frame: asyncio.Future[object] | None = None
-        try:
-            while True:
-                frame = frame or asyncio.ensure_future(track.recv())
-                done, _ = await asyncio.wait({frame}, timeout=SILENCE_SECONDS)
-                if not done:
-                    sound = self._hearing.nothing(SILENCE_SECONDS)
-                else:
-                    given, frame = frame.result(), None
-                    assert isinstance(given, AudioFrame)
-                    sound = self._hearing.feed(*_unpacked(given))
-                if sound.size:
-                    pump.hear(sound)
-        except MediaStreamError:
-            return  # the track has ended: the connection's state says whether the call has
-        finally:
-            if frame is not None:
-                frame.cancel()
-
-
-def _unpacked(frame: AudioFrame) -> tuple[int, int, Pcm16]:
-    """(position in samples, rate, int16 [n]) of a decoded frame; channels are averaged."""
-    raw = np.frombuffer(bytes(frame.planes[0]), dtype=np.int16)[: frame.samples * len(frame.layout.channels)]
-    pcm = raw if len(frame.layout.channels) == 1 else raw.reshape(frame.samples, -1).mean(axis=1).astype(np.int16)
-    assert frame.pts is not None
-    assert frame.time_base is not None
-    base = frame.time_base
-    return frame.pts * base.numerator * frame.sample_rate // base.denominator, frame.sample_rate, pcm
+        await listen(track, self._hearing, pump.hear)

@@ -1,4 +1,4 @@
-"""One peer connection: an offer in, an answer out, its tracks, its data channel, its end."""
+"""One peer connection: an offer in, an answer out, its candidates, its data channel, its signs of life, its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aiortc import (
     RTCRtpTransceiver,
     RTCSessionDescription,
 )
-from aiortc.sdp import SessionDescription
+from aiortc.sdp import SessionDescription, candidate_from_sdp
 
 from mstar.errors import Rejected
 from server.webrtc import patches
@@ -25,34 +25,47 @@ from server.webrtc.addresses import Offered
 
 log = logging.getLogger("mstar.webrtc")
 
-CHANNEL = "oai-events"
 ANSWER_SECONDS = 10.0
+CONNECT_SECONDS = 15.0
+"""Time between answer and connection; a peer that needs longer does not come."""
+VANISHED_SECONDS = 8.0
+"""A peer of whom nothing has arrived for so long is gone: even silent ones check the path or report every 3 s."""
 CLOSE_SECONDS = 3.0
 """Closing an ICE agent may hang; after this time its sockets are taken away."""
 
+Arrange = Callable[[Sequence[RTCRtpTransceiver]], None]
+"""Decides what is done with an offer's sections: sets their directions and tracks. Raises Rejected."""
+
 
 class Peer:
-    """`answer` once, `close` once. `channel` and `gone` are called from the event loop."""
+    """`answer` once, `close` once. `gone` and `channel` are called from the event loop.
+
+    `sends`: tracks that end with the peer. `channel` is given the data channel named `label`.
+    """
 
     def __init__(
         self,
-        voice: MediaStreamTrack,
+        arrange: Arrange,
+        sends: Sequence[MediaStreamTrack],
         offers: Sequence[Offered],
         ice_servers: Sequence[str],
-        channel: Callable[[RTCDataChannel], None],
-        gone: Callable[[str], None],
+        gone: Callable[[], None],
+        label: str = "",
+        channel: Callable[[RTCDataChannel], None] = lambda _: None,
     ) -> None:
         # An empty list is not the same as none: without one, a public STUN server would be asked.
         servers = [RTCIceServer(urls=url) for url in ice_servers]
         self._connection = RTCPeerConnection(RTCConfiguration(servers, bundlePolicy=RTCBundlePolicy.MAX_BUNDLE))
-        self._voice = voice
+        self._arrange = arrange
+        self._sends = sends
         self._offers = offers
-        self._channel = channel
         self._gone = gone
-        self.microphone: MediaStreamTrack | None = None
-        """The peer's sound, if it sends any."""
+        self._label = label
+        self._channel = channel
         self.talks = False
         """Whether the peer has a data channel."""
+        self.user = ""
+        """ICE user name of the offer; another one is an ICE restart."""
         self.connected = asyncio.Event()
         self.arrival = 0.0
         """When the loop's clock saw the newest datagram of the peer."""
@@ -64,11 +77,13 @@ class Peer:
 
         Raises Rejected for an offer that can not be answered, OSError if there is no socket for it.
         """
-        self.talks = _talks(offer)
+        described = _described(offer)
+        self.talks = any(media.kind == "application" for media in described.media)
+        self.user = next((media.ice.usernameFragment or "" for media in described.media), "")
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
-                self._arrange()
+                self._arrange(self._connection.getTransceivers())
                 patches.offer_only(self._connection, self._offers)
                 patches.on_arrival(self._connection, self._arrived)
                 await self._connection.setLocalDescription(await self._connection.createAnswer())
@@ -80,20 +95,24 @@ class Peer:
             raise Rejected(f"The offer can not be answered: {why!r:.200}", code="invalid_offer", param="sdp") from why
         return self._connection.localDescription.sdp
 
-    def _arrange(self) -> None:
-        """One audio section carries both voices; everything else of the offer is declined."""
-        chosen: RTCRtpTransceiver | None = None
-        for transceiver in self._connection.getTransceivers():
-            if chosen is None and transceiver.kind == "audio":
-                chosen = transceiver
-            else:
-                transceiver.direction = "inactive"
-        if chosen is None:
-            raise Rejected("The offer has no audio section.", code="invalid_offer", param="sdp")
-        chosen.sender.replaceTrack(self._voice)
-        chosen.direction = "sendrecv"
-        patches.pass_through(chosen.receiver)
-        self.microphone = chosen.receiver.track
+    async def candidate(self, line: str, mid: str) -> None:
+        """One more address of the peer (RFC 8839, without "candidate:"); one that can not be used is passed over."""
+        with contextlib.suppress(ValueError, AssertionError, IndexError, KeyError):  # whatever the parser makes of it
+            found = candidate_from_sdp(line)
+            found.sdpMid = mid
+            await self._connection.addIceCandidate(found)
+
+    async def vanished(self) -> None:
+        """Returns when the peer has not come, or has gone without a word."""
+        try:
+            await asyncio.wait_for(self.connected.wait(), CONNECT_SECONDS)
+        except TimeoutError:
+            return
+        while True:
+            left = self.arrival + VANISHED_SECONDS - asyncio.get_running_loop().time()
+            if left <= 0:
+                return
+            await asyncio.sleep(left)
 
     async def close(self) -> None:
         """Free everything within `CLOSE_SECONDS`; safe to call twice."""
@@ -105,29 +124,43 @@ class Peer:
             closing.cancel()
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):
             await closing
-        self._voice.stop()
+        for track in self._sends:
+            track.stop()
 
     def _arrived(self) -> None:
         self.arrival = asyncio.get_running_loop().time()
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
-        if channel.label == CHANNEL:
+        if channel.label == self._label:
             self._channel(channel)
 
     def _on_state(self) -> None:
         match self._connection.connectionState:
             case "connected":
                 self.connected.set()
-            case "failed" | "closed" as state:
-                self._gone(state)
+            case "failed" | "closed":
+                self._gone()
 
 
-def _talks(offer: str) -> bool:
-    """Whether an offer has a data channel. Raises Rejected for text that is none, or has no audio."""
+def _described(offer: str) -> SessionDescription:
+    """Raises Rejected for text that is no SDP."""
     try:
-        kinds = [media.kind for media in SessionDescription.parse(offer).media]
+        found = SessionDescription.parse(offer)
     except Exception as why:  # the parser takes the text apart without checks: a session's edge
         raise Rejected(f"The offer is not valid SDP: {why!r:.200}", code="invalid_offer", param="sdp") from why
-    if "audio" not in kinds:
-        raise Rejected("The offer has no audio section.", code="invalid_offer", param="sdp")
-    return "application" in kinds
+    if not found.media:
+        raise Rejected("The offer has no sections.", code="invalid_offer", param="sdp")
+    return found
+
+
+def first(transceivers: Sequence[RTCRtpTransceiver], kind: str) -> RTCRtpTransceiver:
+    """The first section of a kind; the others of any kind are declined. Raises Rejected without one."""
+    chosen: RTCRtpTransceiver | None = None
+    for transceiver in transceivers:
+        if chosen is None and transceiver.kind == kind:
+            chosen = transceiver
+        else:
+            transceiver.direction = "inactive"
+    if chosen is None:
+        raise Rejected(f"The offer has no {kind} section.", code="invalid_offer", param="sdp")
+    return chosen

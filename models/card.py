@@ -17,14 +17,17 @@ class Conversation:
       transcribe  audio: Slice(mic)                          → `transcript`: {"text", "segments":
                                                                  [{"text","start","end"}]} in seconds
       answer_*    history: [{"role","content"}], tools,      → `transcript` of the audio, as above,
-                  audio: Slice(mic) in answer_audio_*          `text`: {"text": delta, "at": first character},
+                  audio: Slice(mic) in answer_audio_*          `text`: {"text": delta, "at": first character,
+                                                                 "tokens": of the answer so far},
                                                                `alignment`: {"words": int64 [w, 4]}: first and last
                                                                  character of the text, first and last sample,
                                                                `audio`: {"pcm": float32 [n], "start": sample} and
                                                                  "trimmed" if silence was cut from the beginning:
                                                                  word times count those samples,
                                                                `call`: {"name","arguments"}: a function it calls,
+                                                               `begun`: {"prompt","reused"}, before any text,
                                                                `usage`: {"prompt","reused","generated","reason"}
+      complete    prompt: a text to go on with               → `begun`, `text`, `usage`
     `answer_audio_*` takes the microphone's words as the last user message, behind `history`.
     The emissions `text`, `alignment` and `audio` come in only those answers whose name says so: `_speech` or `_text`.
     """
@@ -41,6 +44,7 @@ class Conversation:
     judge: str = "judge"
     warm: str = ""  # a task that reads history and tools ahead of an answer, so that it need not; "" = there is none
     transcribe: str = "transcribe"
+    complete: str = ""  # "" = it goes on with no text
     answer: Mapping[tuple[bool, bool], str] = field(
         default_factory=lambda: {
             (True, True): "answer_audio_speech",
@@ -70,6 +74,29 @@ class Speech:
     written: str = "written"
     aligned: bool = True
     speeds: tuple[float, float] = (0.25, 4.0)  # least and most that the setting `speed` may be
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """A family that writes down sound of any length.
+
+    Task `recognise` (no inputs), fed by the request's own live stream `sound`: float32 [n] at `rate`, items of any size,
+    the last one with a cut. A client is at most `ahead` seconds ahead of what was recognised. Settings: `language` (one
+    of `languages`; absent = the first), and where the family takes them `transcript_prompt` (text that came before),
+    `transcript_temperature`, `seed`. Emissions:
+      `heard`       {"text": delta}, as it is written
+      `recognised`  one a piece of the sound, times in seconds: {"text", "start", "end", "no_speech" (probability),
+                    "language", "segments": [{"text", "start", "end", "tokens", "logprob" (mean), "compression"}],
+                    "words": [{"text", "start", "end", "logprob"}], "tokens": [{"text", "bytes", "logprob"}]}
+    """
+
+    rate: int = 16_000
+    languages: tuple[str, ...] = ("en",)
+    prompts: bool = False  # `transcript_prompt` and `transcript_temperature` have an effect
+    ahead: float = 60.0
+    item: float = 30.0  # seconds of an item
+    recognise: str = "recognise"
+    sound: str = "sound"
 
 
 Key = tuple[str, ...]
@@ -108,6 +135,10 @@ class Planner:
     `observation`. Settings of a request: `seed`, `deadline_ms`, and those that the family names. Emission:
       `plan`  {"actions": float32 [horizon, action_dim], "iteration": from 1, "final", "deadline_hit", "energy",
               "elapsed_ms", "observation": item of the stream, or -1}, after every iteration
+    A family that can show what it imagines has a task `imagine`: inputs `frames` (pictures, or a slice of the camera's
+    stream), `actions` [n, action_dim], and `states` [frames …, state_dim]: those of the frames. Emission, for every
+    action from the last frame's on, as soon as it is imagined:
+      `picture`  {"picture": uint8 [side, side, 3], "state": float32 [state_dim], "frame": number, the first one's is 0}
     """
 
     horizon: int  # unless the request asks for another
@@ -119,6 +150,7 @@ class Planner:
     plan: str = "plan"
     plan_image: str = "plan_image"
     camera: str = "camera"
+    imagine: str = ""  # "" = what it imagines can not be shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,4 +162,5 @@ class Card:
     speech: Speech | None = None
     policy: Policy | None = None
     planner: Planner | None = None
+    recognition: Recognition | None = None
     created: int = 0  # unix seconds, for /v1/models

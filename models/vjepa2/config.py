@@ -86,6 +86,8 @@ class WorldConfig:
     state: int = 7
     motion: Motion = "pose"
     planner: Planner = field(default_factory=Planner)
+    rate: float = 4.0  # actions per second; that of the clips which the released model was trained on
+    decoder: bool = False  # whether there are weights that make pictures of tokens
 
     @property
     def frame_tokens(self) -> int:
@@ -113,6 +115,7 @@ TINY_WORLD = WorldConfig(
     encoder=Transformer(48, 2, 2, 96),
     predictor=Transformer(52, 2, 2, 104),
     planner=Planner(samples=24, iterations=3, topk=6),
+    decoder=True,
 )
 """Sizes for random weights: what the family looks like without a checkpoint."""
 
@@ -147,6 +150,15 @@ def read_video_config(path: Path) -> VideoConfig:
     )
 
 
+SHIPPED = Path(__file__).parent / "worlds"
+"""Small world models that come with the package: a folder each."""
+
+
+def world_path(name: str) -> Path:
+    """The setting `world`: the name of a shipped world, or a path."""
+    return SHIPPED / name if (SHIPPED / name / "config.json").is_file() else Path(name)
+
+
 def read_world_config(path: Path) -> WorldConfig:
     """Sizes of a V-JEPA 2-AC checkpoint: a folder, or a file with or without a `config.json` beside it."""
     folder = path if path.is_dir() else path.parent
@@ -179,6 +191,8 @@ def read_world_config(path: Path) -> WorldConfig:
         state=int(predictor.number("state_embed_dim", action)),
         motion=motion,
         planner=replace(Planner(), **_planner(folder / "config.json", source.get("planner", {}))),
+        rate=_Fields(folder / "config.json", source).number("rate", 4.0),
+        decoder=bool(source.get("decoder", False)),
     )
 
 

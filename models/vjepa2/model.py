@@ -6,6 +6,7 @@
     embed       frames → frame encoder → latents                                     each frame alone
     rollout     frames → frame encoder → course → loop "horizon": rollout ↺ step → [imagined], all at the end
     rollout_streaming                                                     … → imagined, every pass
+    imagine                                  … loop "horizon": rollout ↺ step → paint → picture, every pass
     plan        camera ~> look → frame encoder → aim → loop "iterations":
                     sample → imagine_first → loop "horizon": score → imagine ↺ step → improve ↺ belief → plan
                 every pass
@@ -14,24 +15,26 @@
 A plan takes the newest frame of the camera that is at or behind the position the request is started at: whoever starts
 it for frame n says so (`positions={"camera": n}`), else a frame that overtakes the request is missed. Imagined frames
 are appended to K/V sequences, one a pass; candidate plans of all requests go through the predictor together.
+`imagine` is there if the checkpoint has a decoder of pixels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from models.card import Card, Planner
-from models.vjepa2.config import TINY_WORLD, read_world_config
+from models.vjepa2.config import TINY_WORLD, WorldConfig, read_world_config, world_path
 from mstar.graph.declare import (
     Component,
     DynamicLoop,
+    Edge,
     Emit,
     Graph,
     GraphEdge,
     GraphNode,
     LiveInput,
     Partition,
+    Section,
     Sequential,
     StreamingGraphEdge,
     Task,
@@ -43,8 +46,6 @@ from mstar.tensors import Value
 MOST_FRAMES = 32
 """Frames within which the released world model imagines."""
 MOST_ITERATIONS = 100
-ACTIONS_PER_SECOND = 4.0
-"""Of the clips that the released world model was trained on."""
 
 
 def given(settings: Mapping[str, Value], name: str) -> bool:
@@ -80,13 +81,12 @@ def _classifier() -> tuple[Walk, ...]:
     return (_clip_walk("classify", "class_encoder", GraphNode("classes", ("tokens",), (Emit("classes", "signal"),))),)
 
 
-def _rollout(name: str, *, streaming: bool) -> Walk:
-    imagined = Emit("imagined", "signal")
-    body = GraphNode(
-        "rollout",
-        ("step", "moves"),
-        (GraphEdge("step", "rollout"), imagined if streaming else GraphEdge("imagined", "")),
-    )
+def _imagining(imagined: Edge) -> GraphNode:
+    """One frame further; `imagined` says where it goes."""
+    return GraphNode("rollout", ("step", "moves"), (GraphEdge("step", "rollout"), imagined))
+
+
+def _rollout(name: str, body: Section, *, accumulated: tuple[Emit, ...] = ()) -> Walk:
     return Walk(
         name,
         Sequential(
@@ -98,7 +98,7 @@ def _rollout(name: str, *, streaming: bool) -> Walk:
                     ("tokens", "actions", "states"),
                     (GraphEdge("step", "rollout"), GraphEdge("moves", "rollout")),
                 ),
-                DynamicLoop("horizon", body, MOST_FRAMES, accumulated=() if streaming else (imagined,)),
+                DynamicLoop("horizon", body, MOST_FRAMES, accumulated=accumulated),
             )
         ),
     )
@@ -160,7 +160,14 @@ def _plan(name: str, look: str, picture: str) -> Walk:
     )
 
 
-def _world() -> tuple[Walk, ...]:
+def _world(*, decoder: bool) -> tuple[Walk, ...]:
+    imagined = Emit("imagined", "signal")
+    painted = Sequential(
+        (
+            _imagining(GraphEdge("imagined", "paint")),
+            GraphNode("paint", ("imagined",), (Emit("picture", "image"),)),
+        )
+    )
     embed = Sequential(
         (
             GraphNode("frames", ("frames",), (GraphEdge("pixels", "frame_encoder"),)),
@@ -170,8 +177,9 @@ def _world() -> tuple[Walk, ...]:
     )
     return (
         Walk("embed", embed),
-        _rollout("rollout", streaming=False),
-        _rollout("rollout_streaming", streaming=True),
+        _rollout("rollout", _imagining(GraphEdge("imagined", "")), accumulated=(imagined,)),
+        _rollout("rollout_streaming", _imagining(imagined)),
+        *((_rollout("imagine", painted),) if decoder else ()),
         _plan("plan", "watch", "camera"),
         _plan("plan_image", "look", "observation"),
     )
@@ -200,6 +208,8 @@ WORLD = (
     Component("improve", f"{_PLANNING}:improve"),
 )
 
+DECODER = (Component("paint", f"{_IMAGINING}:paint"),)
+
 CAMERA = LiveInput(
     "camera",
     edges=(StreamingGraphEdge("camera", "world", "watch", LatestChunkPolicy(), bound=2),),
@@ -223,12 +233,23 @@ TASKS = {
         Task("plan_image", {"world": "plan_image"}, ("observation", "goal", "state")),
     ),
 }
+IMAGINE = Task("imagine", {"world": "imagine"}, _ROLLED)
+"""Of a world whose checkpoint has a decoder."""
+
+
+def _world_config(settings: Mapping[str, Value]) -> WorldConfig | None:
+    """Sizes of the world model that the settings name. Raises WeightsError."""
+    if given(settings, "tiny"):
+        return TINY_WORLD
+    if isinstance(path := settings.get("world"), str) and given(settings, "world"):
+        return read_world_config(world_path(path))
+    return None
 
 
 class VJEPA2:
     """Settings, each a checkpoint's path: `video` (V-JEPA 2), `classifier` (of clips), `world` (V-JEPA 2-AC).
 
-    Or `tiny`: all of them with random weights.
+    `world` may name one that comes with the package: `room`. Or `tiny`: all of them with random weights.
 
     The graph has the tasks of those that are given; of all, if none is.
     """
@@ -237,24 +258,24 @@ class VJEPA2:
 
     def configured(self, settings: Mapping[str, Value]) -> Card:
         """The card with a planner, if the settings name a world model. Raises WeightsError."""
-        if given(settings, "tiny"):
-            world = TINY_WORLD
-        elif isinstance(path := settings.get("world"), str) and given(settings, "world"):
-            world = read_world_config(Path(path))
-        else:
+        world = _world_config(settings)
+        if world is None:
             return self.card
         planner = Planner(
             horizon=world.planner.horizon,
             action_dim=world.action,
             state_dim=world.state,
             side=world.clip.size,
-            rate=ACTIONS_PER_SECOND,
+            rate=world.rate,
             iterations=world.planner.iterations,
+            imagine=IMAGINE.name if world.decoder else "",
         )
         return Card("vjepa2", planner=planner)
 
     def graph(self, settings: Mapping[str, Value]) -> Graph:
-        """The Walk Graph."""
+        """The Walk Graph. Raises WeightsError for a world model without sizes."""
+        world = _world_config(settings)
+        decoder = world is not None and world.decoder
         named = [name for name in TASKS if given(settings, name)]
         parts = list(TASKS) if given(settings, "tiny") or not named else named
         clips = (
@@ -267,16 +288,17 @@ class VJEPA2:
             *(VIDEO if "video" in parts else ()),
             *(CLASSIFIER if "classifier" in parts else ()),
             *(WORLD if "world" in parts else ()),
+            *(DECODER if decoder else ()),
         )
         return Graph(
             name="vjepa2",
             components=components,
             partitions=(
                 *((Partition("video", clips),) if clips else ()),
-                *((Partition("world", _world()),) if "world" in parts else ()),
+                *((Partition("world", _world(decoder=decoder)),) if "world" in parts else ()),
             ),
             live=(CAMERA,) if "world" in parts else (),
-            tasks=tuple(task for part in parts for task in TASKS[part]),
+            tasks=(*(task for part in parts for task in TASKS[part]), *((IMAGINE,) if decoder else ())),
         )
 
 

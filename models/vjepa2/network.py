@@ -138,7 +138,6 @@ class Encoder:
     def device(self) -> torch.device:
         return self._patch.device
 
-    @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> Tensor:
         """pixels [clips, frames, 3, size, size] → tokens [clips, frames / tubelet · patches, width].
 

@@ -1,4 +1,4 @@
-"""From camera pictures to what the encoders take: cut, resized, normalised."""
+"""From camera pictures to what the encoders take (cut, resized, normalised), and from tokens back to pictures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
+from models.vjepa2.config import Clip
+from models.vjepa2.network import Affine
+from models.vjepa2.weights import Weights
 from mstar.errors import Rejected
 from mstar.tensors import Value
 
@@ -53,3 +57,28 @@ def _centre(x: Tensor, size: int) -> Tensor:
     x = F.interpolate(x, size=shape, mode="bilinear", antialias=True, align_corners=False)
     top, left = round((shape[0] - size) / 2), round((shape[1] - size) / 2)
     return x[..., top : top + size, left : left + size]
+
+
+class PixelDecoder:
+    """Pictures of tokens: every token gives its patch of pixels, by one matrix.
+
+    No part of V-JEPA 2-AC, which predicts no pixels; trained beside a small world to show what it imagines.
+    """
+
+    def __init__(self, weights: Weights, clip: Clip, width: int) -> None:
+        self._clip = clip
+        self._pixels = Affine(weights, "decoder.pixels", 3 * clip.patch**2, width)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """tokens [..., patches, width] → [..., 3, size, size]: 0 = black, 1 = full, not clipped."""
+        clip = self._clip
+        patches = self._pixels(tokens).unflatten(-1, (3, clip.patch, clip.patch)).unflatten(-4, (clip.grid, clip.grid))
+        picture: Tensor = patches.movedim(-3, -5).transpose(-3, -2).flatten(-2).flatten(-3, -2)
+        return picture
+
+
+def picture_of(pixels: Tensor) -> NDArray[np.uint8]:
+    """[3, size, size] → [size, size, 3] uint8."""
+    levels = (pixels.detach().clamp(0, 1) * 255).round().to(torch.uint8)
+    found: NDArray[np.uint8] = levels.permute(1, 2, 0).cpu().numpy()
+    return found

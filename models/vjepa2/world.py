@@ -107,7 +107,6 @@ class ActionPredictor:
         shape = (clip.steps, self.config.frame_tokens)
         return Rotation(everything.cos.unflatten(0, shape), everything.sin.unflatten(0, shape))
 
-    @torch.inference_mode()
     def forward(self, batch: Sequence[Frames], attention: Attention, fold: int = 1) -> list[Tensor]:
         """Hidden states of the new frames, per request [candidates, frames, frame_tokens, predictor width].
 
@@ -127,7 +126,6 @@ class ActionPredictor:
         shape = self.config.frame_tokens
         return [part.unflatten(0, (f.candidates, f.count, shape)) for part, f in zip(parts, batch, strict=True)]
 
-    @torch.inference_mode()
     def predicted(self, hidden: Tensor) -> Tensor:
         """Hidden states of a frame [..., frame_tokens, width] → tokens of the next [..., patches, encoder width]."""
         return self._out(self._norm(hidden[..., 2:, :]))

@@ -119,6 +119,22 @@ def test_a_streaming_rollout_gives_every_frame_as_it_is_imagined(system: LocalSy
         np.testing.assert_array_equal(one["tokens"], other["tokens"])
 
 
+def test_imagined_frames_come_as_pictures_too(system: LocalSystem) -> None:
+    session = system.open("vjepa2")
+    session.feed("camera", 0, PICTURES[:3], rows=True)
+    asked = rolling(frames=Slice("camera", 2, 3))
+    shown = values(ask(system, session, "imagine", asked, horizon=3), "picture")
+    [frames] = values(ask(system, session, "rollout", rolling(frames=PICTURES[2]), horizon=3), "imagined")
+    decoder = world(TINY).decoder
+    assert decoder is not None
+    for one, frame in zip(shown, frames, strict=True):
+        assert one["frame"] == frame["frame"]
+        np.testing.assert_array_equal(one["state"], frame["state"])
+        assert one["picture"].shape == (64, 64, 3)
+        patches = decoder(torch.tensor(frame["tokens"])).clamp(0, 1).mul(255)
+        np.testing.assert_allclose(one["picture"], patches.permute(1, 2, 0).numpy(), atol=0.51)
+
+
 def test_known_states_take_the_place_of_integrated_ones(system: LocalSystem) -> None:
     session = system.open("vjepa2")
     states = np.stack((STATE, STATE + 1, STATE + 2))

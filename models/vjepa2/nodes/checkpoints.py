@@ -14,9 +14,11 @@ from models.vjepa2.config import (
     WorldConfig,
     read_video_config,
     read_world_config,
+    world_path,
 )
 from models.vjepa2.model import given
 from models.vjepa2.network import Encoder
+from models.vjepa2.pictures import PixelDecoder
 from models.vjepa2.predictor import Classifier, MaskedPredictor
 from models.vjepa2.weights import Drawn, Loaded, Weights, read_weights
 from models.vjepa2.world import ActionPredictor
@@ -42,6 +44,7 @@ class World:
     config: WorldConfig
     encoder: Encoder
     predictor: ActionPredictor
+    decoder: PixelDecoder | None
 
 
 def video(settings: Mapping[str, Value]) -> Video:
@@ -50,8 +53,12 @@ def video(settings: Mapping[str, Value]) -> Video:
 
 
 def world(settings: Mapping[str, Value]) -> World:
-    """The setting `world`: a `.pt` or `.safetensors` file or its folder. Raises WeightsError."""
-    return _world(_path(settings, "world"), _device(settings))
+    """The setting `world`: a shipped world's name, or a `.pt` or `.safetensors` file or its folder.
+
+    Raises WeightsError.
+    """
+    path = _path(settings, "world")
+    return _world(None if path is None else world_path(str(path)), _device(settings))
 
 
 def classifier(settings: Mapping[str, Value]) -> Classifier:
@@ -92,8 +99,10 @@ def _world(path: Path | None, device: str) -> World:
     config = TINY_WORLD if path is None else read_world_config(path)
     weights = _weights(path, device)
     encoder = Encoder(weights, config.clip, config.encoder, normalised=True)
-    found = World(config, encoder, ActionPredictor(weights, config))
-    if isinstance(weights, Loaded) and (rest := weights.untaken("encoder.") + weights.untaken("predictor.")):
+    decoder = PixelDecoder(weights, config.clip, config.encoder.width) if config.decoder else None
+    found = World(config, encoder, ActionPredictor(weights, config), decoder)
+    parts = ("encoder.", "predictor.", "decoder.")
+    if isinstance(weights, Loaded) and (rest := [name for part in parts for name in weights.untaken(part)]):
         raise WeightsError(f"{path}: the config has no use for {rest[0]} and {len(rest) - 1} other tensors")
     return found
 

@@ -19,10 +19,10 @@ from models.vjepa2.network import centred
 from models.vjepa2.nodes import checkpoints
 from models.vjepa2.nodes.each import Each, array, leaving, numbers, tensor
 from models.vjepa2.nodes.watching import EncoderSubmodule
-from models.vjepa2.pictures import normalised, pictures
+from models.vjepa2.pictures import normalised, picture_of, pictures
 from models.vjepa2.world import ActionPredictor, Folding, Frames
 from mstar.engine.kv_engine import KVSettings
-from mstar.errors import Rejected
+from mstar.errors import Rejected, WeightsError
 from mstar.submodule import Call, KVGeometry, Output, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Value
 
@@ -184,3 +184,19 @@ def candidates(settings: Mapping[str, Value]) -> ImaginingSubmodule:
     fold = fold_of(network.config)
     sequences = most_candidates(network.config, 1) // fold
     return ImaginingSubmodule(network, fold=fold, sequences=sequences, alone=False)
+
+
+def paint(settings: Mapping[str, Value]) -> Each:
+    """imagined → picture {"picture" [size, size, 3] uint8, "state", "frame"}. Raises WeightsError without a decoder."""
+    found = checkpoints.world(settings)
+    decoder = found.decoder
+    if decoder is None:
+        raise WeightsError("vjepa2: the world model's checkpoint has no decoder of pixels")
+    device = found.encoder.device
+
+    def run(call: Call) -> Mapping[str, Output]:
+        imagined = record(call.inputs["imagined"])
+        pixels = decoder(torch.tensor(array(imagined["tokens"]), device=device))
+        return {"picture": {"picture": picture_of(pixels), "state": imagined["state"], "frame": imagined["frame"]}}
+
+    return Each(run, ("picture",))

@@ -39,6 +39,9 @@ class Server:
     ready: bool = False
     """Whether all workers have loaded."""
 
+    def __post_init__(self) -> None:
+        self.metrics.follow(self.client)
+
     def card(self, model: str | None) -> Card:
         """The family to talk with. Raises Refusal(404)."""
         name = model or next(iter(self.cards))

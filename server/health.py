@@ -60,9 +60,14 @@ async def metrics(request: web.Request) -> web.Response:
         async with asyncio.timeout(ASK_SECONDS):
             workers = await server.client.ask("workers")
             ready = [str(each["worker"]) for each in workers if each["ready"]] if isinstance(workers, list) else []
+            server.metrics.workers.listed(workers)
             for name in (CONDUCTOR, *ready):
                 for what, gauge in (("counters", server.metrics.runtime), ("census", server.metrics.held)):
-                    server.metrics.told(gauge, name, await server.client.ask(what, of=name))
+                    told = await server.client.ask(what, of=name)
+                    server.metrics.told(gauge, name, told)
+                    server.metrics.workers.told(name, what, told)
+                if name != CONDUCTOR:
+                    server.metrics.workers.told(name, "measures", await server.client.ask("measures", of=name))
     except TimeoutError:
         server.metrics.silent.inc()
     return web.Response(body=server.metrics.text(), headers={"Content-Type": CONTENT_TYPE})

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from mstar.client import Client
 from mstar.tensors import Value
 from server.events.server import (
     Error,
@@ -17,6 +18,7 @@ from server.events.server import (
     SpeechStarted,
     TurnMarks,
 )
+from server.metrics_workers import WorkerNumbers
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FAST = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -39,6 +41,31 @@ class Metrics:
             "mstar_first_audio_seconds",
             "From the last word of the user to the first sound given to the client.",
             buckets=_FAST,
+            registry=into,
+        )
+        self.first_chunk = Histogram(
+            "mstar_first_chunk_seconds",
+            "From the start of a request to the first chunk of each of its outputs.",
+            ["task", "output"],
+            buckets=_FAST,
+            registry=into,
+        )
+        self.slack = Histogram(
+            "mstar_playout_slack_seconds",
+            "Sound that a listener still had to play when more of the answer was given to it.",
+            buckets=(0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 1.75, 2.0),
+            registry=into,
+        )
+        self.barge_in = Histogram(
+            "mstar_barge_in_seconds",
+            "From the arrival of the first sound of an interruption to the end of the answer.",
+            buckets=_FAST,
+            registry=into,
+        )
+        self.freed = Histogram(
+            "mstar_disconnect_to_free_seconds",
+            "From the end of a session to the moment from which the runtime holds nothing of it.",
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
             registry=into,
         )
         self.held = Gauge("mstar_held", "What the runtime holds now.", ["process", "name"], registry=into)
@@ -67,6 +94,15 @@ class Metrics:
             registry=into,
         )
         self.runtime = Gauge("mstar_runtime", "Counters of the runtime.", ["process", "name"], registry=into)
+        self.workers = WorkerNumbers()
+        into.register(self.workers)
+
+    def follow(self, client: Client) -> None:
+        """Observe what a client of the runtime sees of its requests and sessions."""
+        client.on_first = lambda request, output, seconds: self.first_chunk.labels(request.task, output).observe(
+            seconds
+        )
+        client.on_freed = lambda _, seconds: self.freed.observe(seconds)
 
     def event(self, event: ServerEvent) -> None:
         """Count an event that is being sent."""

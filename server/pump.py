@@ -17,6 +17,7 @@ from server.events.client import AnyClientEvent
 from server.events.server import ServerEvent
 from server.metrics import Metrics
 from server.session.commands import (
+    BargedIn,
     ClearAudio,
     Command,
     EndSession,
@@ -117,26 +118,35 @@ class Pump:
     def run(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
-                case Send() | PlayAudio() | ClearAudio() | EndSession() | Underran():
+                case Send() | PlayAudio() | ClearAudio() | EndSession():
                     self._tell_client(command)
+                case Underran() | BargedIn():
+                    self._count(command)
                 case _:
                     self._tell_runtime(command)
         self._fresh.set()
         self._arm()
 
-    def _tell_client(self, command: Send | PlayAudio | ClearAudio | EndSession | Underran) -> None:
+    def _tell_client(self, command: Send | PlayAudio | ClearAudio | EndSession) -> None:
         match command:
             case Send():
                 self._metrics.event(command.event)
                 self._transport.send(command.event)
             case PlayAudio():
+                if command.slack is not None:
+                    self._metrics.slack.observe(command.slack)
                 self._transport.play(command)
             case ClearAudio():
                 self._transport.clear(command.response_id)
             case EndSession():
                 self._transport.end(command.code, command.reason)
+
+    def _count(self, command: Underran | BargedIn) -> None:
+        match command:
             case Underran():
                 self._metrics.underruns.inc()
+            case BargedIn(seconds=seconds):
+                self._metrics.barge_in.observe(seconds)
 
     def _tell_runtime(self, command: FeedMic | GrantCredit | StartTask | InterruptTask) -> None:
         match command:

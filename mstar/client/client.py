@@ -11,9 +11,11 @@ import itertools
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from mstar.bus import Endpoint
+from mstar.clock import Clock, MonotonicClock
 from mstar.errors import Rejected
 from mstar.messages import (
     Answer,
@@ -52,6 +54,7 @@ class Request:
         self.session = session
         self.ended: RequestEnded | None = None
         self._client = client
+        self._started = client.clock.now()
         self._events: deque[Event] = deque()
         self._wake = asyncio.Event()
         self._got: dict[str, int] = {}
@@ -103,6 +106,8 @@ class Request:
         if isinstance(event, RequestEnded):
             self._end = event
         elif not self._interrupted:
+            if event.output not in self._got:
+                self._client.on_first(self, event.output, self._client.clock.now() - self._started)
             self._got[event.output] = self._got.get(event.output, 0) + 1
             self._events.append(event)
         end = self._end
@@ -217,16 +222,27 @@ class Session:
             self._opened.set_result(None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Closing:
+    """A session closed at `since`; `workers` have not said yet that they have freed it."""
+
+    since: float
+    workers: set[str]
+
+
 class Client:
     """A party that opens sessions. One per server process; `endpoint` is its end of the bus."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Clock | None = None) -> None:
+        self.clock = clock or MonotonicClock()
+        self.on_first: Callable[[Request, str, float], None] = lambda *_: None
+        """Called with a request, an output and the seconds that its first emission took."""
         self._endpoint = endpoint
         self._sessions: dict[str, Session] = {}
         self._asks: dict[int, Callable[[Value], None]] = {}
-        self._closing: dict[str, set[str]] = {}  # closed session → workers that still hold something of it
-        self.on_freed: Callable[[str], None] = lambda _: None
-        """Called with the id of a closed session when no worker holds anything of it any more."""
+        self._closing: dict[str, _Closing] = {}  # sessions that were closed and may still hold something
+        self.on_freed: Callable[[str, float], None] = lambda *_: None
+        """Called with a closed session's id, and the seconds until no worker held anything of it any more."""
         self._numbers = itertools.count(1)
         self._prefix = secrets.token_hex(3)
         endpoint.on_arrival(self.receive)
@@ -282,7 +298,7 @@ class Client:
     def close_session(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
             self.send(CONDUCTOR, CloseSession(session.id))
-            self._closing[session.id] = set(session.workers)
+            self._closing[session.id] = _Closing(self.clock.now(), set(session.workers))
             if len(self._closing) > CLOSING:  # a worker that was lost says nothing
                 del self._closing[next(iter(self._closing))]
             session.deliver(SessionClosed(session.id))
@@ -308,12 +324,12 @@ class Client:
                     raise TypeError(f"a client does not take {type(message).__name__}")
 
     def _freed(self, session: str, worker: str) -> None:
-        holding = self._closing.get(session)
-        if holding is not None:
-            holding.discard(worker)
-            if not holding:
+        closing = self._closing.get(session)
+        if closing is not None:
+            closing.workers.discard(worker)
+            if not closing.workers:
                 del self._closing[session]
-                self.on_freed(session)
+                self.on_freed(session, self.clock.now() - closing.since)
 
     def _to(self, session: str, message: Message) -> None:
         known = self._sessions.get(session)

@@ -169,6 +169,7 @@ class KVCacheEngine:
             "cross_contexts": sum(part.ledger.cross_contexts for part in parts),
             "pages_free": free,
             "pages_held": sum(part.pool.pages.total for part in parts) - free,
+            "pages_live": sum(part.ledger.pages_live for part in parts),
         }
 
     def counters(self) -> Mapping[str, int]:

@@ -38,7 +38,7 @@ class LocalSystem:
         placed = {name: placement.place(name, graph) for name, graph in graphs.items()}
         self._conductor_end = self.bus.endpoint(CONDUCTOR)
         self.conductor = Conductor(graphs, placed)
-        self.client = Client(self.bus.endpoint("server"))
+        self.client = Client(self.bus.endpoint("server"), self.clock)
         self.workers: dict[str, Worker] = {}
         self._ends = {}
         settings = {name: (settings or {}).get(name, {}) for name in graphs}

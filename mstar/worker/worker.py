@@ -338,6 +338,7 @@ class Worker:
         session = request.session
         del session.requests[request.name]
         session.bury(request.name)
+        self._measures.ended(request)
         self._memory.served(request)
         for partition, cursor in request.cursors.items():
             self._ready.forget(request, partition, cursor)
@@ -369,7 +370,8 @@ class Worker:
             case "counters":
                 self._on_engines(lambda engine: engine.counters(), lambda engines: answer(self._told(), engines))
             case "measures":
-                self._endpoint.send(message.client, Answer(message.ask, self.name, self._measures.told()))
+                requests = [request for session in self._sessions.values() for request in session.requests.values()]
+                self._endpoint.send(message.client, Answer(message.ask, self.name, self._measures.told(requests)))
             case "trace":
                 self._endpoint.send(message.client, Answer(message.ask, self.name, self._tracing.of(message.session)))
             case _:

@@ -65,7 +65,8 @@ class FeedMic:
 class PlayAudio:
     """Sound of a response for the client: float32 [n] at the family's speech rate, from sample `start` on.
 
-    `last`: the sound ends here (and `pcm` may be empty).
+    `last`: the sound ends here (and `pcm` may be empty). `slack`: seconds of sound that the listener still had to play
+    when this was given, None for the beginning of an answer.
     """
 
     response_id: str
@@ -76,6 +77,7 @@ class PlayAudio:
     start: int
     pcm: npt.NDArray[np.float32]
     last: bool
+    slack: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,13 @@ class Underran:
 
 
 @dataclass(frozen=True, slots=True)
+class BargedIn:
+    """The user has interrupted an answer; `seconds` ago the first sound of it had come."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class EndSession:
     """Close the connection with this WebSocket close code."""
 
@@ -101,5 +110,5 @@ class EndSession:
 
 
 Command: TypeAlias = (
-    Send | StartTask | InterruptTask | GrantCredit | FeedMic | PlayAudio | ClearAudio | Underran | EndSession
+    Send | StartTask | InterruptTask | GrantCredit | FeedMic | PlayAudio | ClearAudio | Underran | BargedIn | EndSession
 )

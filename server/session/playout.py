@@ -73,10 +73,11 @@ class ReportedListener:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Sound [n] of a response from sample `start` on."""
+    """Sound [n] of a response from sample `start` on; `slack` as in `PlayAudio`."""
 
     start: int
     pcm: PcmF
+    slack: float | None = None
 
 
 class Playout:
@@ -112,11 +113,13 @@ class Playout:
         """What may go to the client at this time."""
         pieces: list[Piece] = []
         while self._waiting and (size := self._size()) and self._listener.allowance(now) >= size:
+            left = self._listener.sent - self._listener.played(now)
+            slack = left / self.rate if self._before >= 0 else None
             if self._before < 0:
                 self._before = self._listener.sent
-            elif self._listener.played(now) == self._listener.sent:
+            elif left == 0:
                 self.underruns += 1
-            pieces.append(Piece(self.sent, self._pop(size)))
+            pieces.append(Piece(self.sent, self._pop(size), slack))
             self._listener.send(size, now)
             self.sent += size
         return pieces

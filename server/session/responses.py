@@ -177,7 +177,7 @@ class Response:
         if self.playout.underruns > before:
             self._out.do(Underran(self.id))
         for piece in pieces:
-            self._play(self._message, piece.start, piece.pcm, last=False)
+            self._play(self._message, piece.start, piece.pcm, last=False, slack=piece.slack)
             if self._log.find(self._message.entry.id) is not None:
                 self._recordings.add(self._message.entry.id, self.playout.rate, piece.pcm)
         if self._message.speech is not None:
@@ -267,8 +267,9 @@ class Response:
             "content_index": 0,
         }
 
-    def _play(self, message: Message, start: int, pcm: PcmF, *, last: bool) -> None:
-        self._out.do(PlayAudio(self.id, message.entry.id, message.output_index, 0, self.spec.format, start, pcm, last))
+    def _play(self, message: Message, start: int, pcm: PcmF, *, last: bool, slack: float | None = None) -> None:
+        place = (self.id, message.entry.id, message.output_index, 0)
+        self._out.do(PlayAudio(*place, self.spec.format, start, pcm, last, slack))
 
     def _shown(self, details: StatusDetails | None) -> ResponseObject:
         return ResponseObject(

@@ -23,6 +23,7 @@ from server.events import server as events
 from server.events.session import SemanticVad, ServerVad, Session
 from server.session import emissions
 from server.session.answers import Answer
+from server.session.commands import BargedIn
 from server.session.conversation import Conversation
 from server.session.ear import Ear, Judgement
 from server.session.log import Entry
@@ -48,6 +49,7 @@ class Utterance:
     prepared: Answer | None = None
     judging: int | None = None  # key of the turn model's task
     interrupt_at: int | None = None  # sample from which on this speech is an interruption
+    onset: int = 0  # its first sample of speech
 
 
 class TurnTaker:
@@ -190,7 +192,7 @@ class TurnTaker:
 
     def _started(self, signal: SpeechStarted, now: float) -> None:
         first = max(signal.at // self._mic.item, self._buffer)
-        speech = Utterance(self._out.new_id("item"), first, Marks(self._opened))
+        speech = Utterance(self._out.new_id("item"), first, Marks(self._opened), onset=signal.onset)
         self._speech = speech
         self._responder.quiet_since = None
         start = self._mic.ms(max(signal.at, first * self._mic.item))
@@ -208,6 +210,7 @@ class TurnTaker:
         speech.interrupt_at = None
         if self._responder.interruptible:
             self._responder.interrupt("turn_detected", now)
+            self._out.do(BargedIn(now - self._mic.arrival(speech.onset, now)))
 
     def _paused(self, signal: Pause, now: float) -> None:
         speech = self._speech

@@ -115,6 +115,11 @@ class Ledger:
         return len(self._idle)
 
     @property
+    def pages_live(self) -> int:
+        """Pages that live requests hold; what is held beyond them is kept as a cache."""
+        return len({page for sequence in self._held() for page in sequence.pages})
+
+    @property
     def held(self) -> int:
         """Sequences of live requests that have pages."""
         return sum(bool(sequence.pages) for sequence in self._held())

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from mstar.graph.declare import Component, Emit, Graph, GraphEdge, GraphNode, Partition, Sequential, Task, Walk
+from mstar.graph.declare import (
+    Component,
+    Emit,
+    Graph,
+    GraphEdge,
+    GraphNode,
+    LiveInput,
+    Partition,
+    Sequential,
+    StreamingGraphEdge,
+    Task,
+    Walk,
+)
 from mstar.local import LocalSystem
+from mstar.streaming.policies import LatestChunkPolicy
 from mstar.trace import Record
 from mstar.worker.measures import Distribution
 from mstar.worker.tracing import KEPT, Tracing
@@ -32,6 +45,15 @@ TWICE = Graph(
         ),
     ),
     (Task("roll", {"world": "roll"}, ("latent",)),),
+)
+
+
+LOOKING = Graph(
+    "looking",
+    (Component("guide", "models.toy.nodes.rolling:guide"),),
+    (Partition("eye", (Walk("look", GraphNode("guide", ("latent",), (Emit("other", "signal"),))),)),),
+    (Task("look", {"eye": "look"}, standing=True),),
+    (LiveInput("camera", (StreamingGraphEdge("camera", "eye", "guide", LatestChunkPolicy(), input="latent"),)),),
 )
 
 
@@ -86,6 +108,21 @@ def test_steps_are_counted_once_by_node_and_by_size() -> None:
     assert sum(steps.values()) == sum(batches["counts"]) == system.workers["worker.main"].steps
 
 
+def test_streams_tell_what_waits_and_what_they_dropped_also_of_ended_requests() -> None:
+    system = LocalSystem({"looking": LOOKING})
+    session = system.open("looking")
+    request = session.start("look", positions={"camera": 0})
+    system.run()
+    for index in range(5):
+        session.feed("camera", index, np.full(4, float(index)))
+    system.run()
+    key = {"family": "looking", "stream": "camera", "partition": "eye"}
+    assert system.ask("measures", of="worker.main")["streams"] == [{**key, "depth": 0, "dropped": 4}]
+    request.interrupt()
+    system.run()
+    assert system.ask("measures", of="worker.main")["streams"] == [{**key, "depth": 0, "dropped": 4}]
+
+
 def test_values_fall_into_the_first_bucket_that_holds_them() -> None:
     sizes = Distribution((1, 2, 4))
     for value in (1, 2, 3, 4, 5):
@@ -96,7 +133,7 @@ def test_values_fall_into_the_first_bucket_that_holds_them() -> None:
 def test_a_closed_session_is_reported_when_all_its_workers_have_freed_it() -> None:
     system = LocalSystem({"twice": TWICE})
     freed: list[str] = []
-    system.client.on_freed = freed.append
+    system.client.on_freed = lambda name, _seconds: freed.append(name)
     session = system.open("twice")
     system.client.close_session(session)
     assert freed == []

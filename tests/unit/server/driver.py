@@ -16,6 +16,7 @@ from server.events.client import InputAudioBufferAppend
 from server.events.decode import BadEvent, decode
 from server.events.server import ServerEvent, encode
 from server.session.commands import (
+    BargedIn,
     ClearAudio,
     Command,
     EndSession,
@@ -148,7 +149,7 @@ class Driver:
                     )
                 case EndSession():
                     self.closed = command
-                case PlayAudio() | GrantCredit() | ClearAudio() | Underran():
+                case PlayAudio() | GrantCredit() | ClearAudio() | Underran() | BargedIn():
                     pass
 
     def _send(self, event: ServerEvent) -> None:

@@ -80,10 +80,10 @@ class Speech:
 class Recognition:
     """A family that writes down sound of any length.
 
-    Task `recognise` (no inputs), fed by the request's own live stream `sound`: float32 [n] at `rate`, items of any size,
-    the last one with a cut. A client is at most `ahead` seconds ahead of what was recognised. Settings: `language` (one
-    of `languages`; absent = the first), and where the family takes them `transcript_prompt` (text that came before),
-    `transcript_temperature`, `seed`. Emissions:
+    Task `recognise` (no inputs), fed by the request's own live stream `sound`: float32 [n] at `rate`, items of any
+    size, the last one with a cut. A client is at most `ahead` seconds ahead of what was recognised. Settings:
+    `language` (one of `languages`; absent = the first), and where the family takes them `transcript_prompt` (text that
+    came before), `transcript_temperature`, `seed`. Emissions:
       `heard`       {"text": delta}, as it is written
       `recognised`  one a piece of the sound, times in seconds: {"text", "start", "end", "no_speech" (probability),
                     "language", "segments": [{"text", "start", "end", "tokens", "logprob" (mean), "compression"}],

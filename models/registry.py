@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
-from models.card import Card, Conversation, Key, Planner, Policy, Speech
+from models.card import Card, Conversation, Key, Planner, Policy, Recognition, Speech
 from mstar.errors import Rejected
 from mstar.graph.declare import Graph
 from mstar.tensors import Value
@@ -23,6 +23,7 @@ __all__ = [
     "Key",
     "Planner",
     "Policy",
+    "Recognition",
     "Speech",
     "card_of",
     "family",

@@ -33,6 +33,8 @@ class LMSubmodule:
       "reason": "stop" | "length"}. The last is end of turn, number `max_tokens`, or in the model's last position. That
       is the verdict as well: it stops the loop around decoding, and after a prompt the walk.
 
+    - `begun`, with the first token after a prompt only: {"prompt", "reused"}.
+
     Settings: `max_tokens` (of the response, from 1; 512 if absent) besides those of sampling, which the engine reads.
     State: the prompt's length, what of it was reused, tokens drawn.
     """
@@ -83,7 +85,8 @@ class LMSubmodule:
         drawn = zip(step.calls, tokens, packed.rows, strict=True)
         states, usages = zip(*(self._account(call, token, row) for call, token, row in drawn), strict=True)
         spoken = [self._spoken(token, usage is not None) for token, usage in zip(tokens, usages, strict=True)]
-        return {"token": tokens, "text_tokens": spoken, "usage": usages, STATE: states}
+        begun = [_begun(call, state) for call, state in zip(step.calls, states, strict=True)]
+        return {"token": tokens, "text_tokens": spoken, "usage": usages, "begun": begun, STATE: states}
 
     def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - the step saw the call
         return outputs["usage"] is not None
@@ -113,6 +116,12 @@ class LMSubmodule:
 
 def _prompts(call: Call) -> bool:
     return "tokens" in call.inputs
+
+
+def _begun(call: Call, state: Value) -> Value:
+    if not _prompts(call):
+        return None
+    return {name: record(state)[name] for name in ("prompt", "reused")}
 
 
 def _max_tokens(call: Call) -> int:

@@ -3,6 +3,7 @@
 listen      mic ~> vad → speech
 judge       turn(audio) → complete
 transcribe  hear(audio) → transcript
+recognise   recognise(sound written by the client) → heard, recognised
 answer      [hear(audio) → transcript ~>] prompt → LM prefill; DynamicLoop LM decode ~token~> words
             ~word~> tone (one pass a word) ~frames~> vocoder → audio
 speak       spell(written) ~word~> tone ~frames~> vocoder → audio: text that the client writes
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.card import Card, Conversation, Speech
+from models.card import Card, Conversation, Recognition, Speech
 from mstar.graph.declare import (
     Component,
     DynamicLoop,
@@ -47,7 +48,9 @@ def _components() -> tuple[Component, ...]:
         Component("vad", f"{nodes}.hearing:vad"),
         Component("turn", f"{nodes}.hearing:turn"),
         Component("hear", f"{nodes}.hearing:hear"),
+        Component("recognise", f"{nodes}.hearing:recognise"),
         Component("prompt", f"{nodes}.talking:prompt"),
+        Component("plain", f"{nodes}.talking:plain"),
         Component("LM", f"{nodes}.talking:lm", engine="kv"),
         Component("words", f"{nodes}.talking:words"),
         Component("spell", f"{nodes}.talking:spell"),
@@ -78,13 +81,22 @@ def _hearing() -> tuple[Partition, ...]:
                 ),
             ),
         ),
+        Partition(
+            "sounds",
+            (
+                Walk(
+                    "recognise",
+                    GraphNode("recognise", ("sound",), (Emit("heard", "text"), Emit("recognised", "text"))),
+                ),
+            ),
+        ),
     )
 
 
 def _talking() -> tuple[Partition, ...]:
     token = StreamingGraphEdge("token", "words", "words")
     usage = Emit("usage", "signal")
-    prefill = GraphNode("LM", ("tokens",), (Keep("token"), token, usage), prompt=True)
+    prefill = GraphNode("LM", ("tokens",), (Keep("token"), token, usage, Emit("begun", "signal")), prompt=True)
     decode = DynamicLoop(
         "answer", GraphNode("LM", ("token",), (GraphEdge("token", "LM"), token, usage)), max_iters=4096
     )
@@ -92,10 +104,12 @@ def _talking() -> tuple[Partition, ...]:
     def prompted(*inputs: str) -> Sequential:
         return Sequential((GraphNode("prompt", inputs, (GraphEdge("tokens", "LM"),)), prefill))
 
+    raw = Sequential((GraphNode("plain", ("prompt",), (GraphEdge("tokens", "LM"),)), prefill))
     return (
         Partition(
             "lm",
             (
+                Walk("complete", raw, then="decode"),
                 Walk("prefill", prompted("history", "tools"), then="decode"),
                 Walk("prefill_heard", prompted("history", "tools", "transcript"), then="decode"),
                 Walk("warm", prompted("history", "tools")),
@@ -198,13 +212,18 @@ def _rolling() -> tuple[Partition, ...]:
     )
 
 
-CONVERSATION = Conversation(speech_rate=RATE, warm="warm")
+CONVERSATION = Conversation(speech_rate=RATE, warm="warm", complete="complete")
 
 
 class Toy:
     """The family; it has no settings."""
 
-    card = Card("toy", CONVERSATION, Speech(RATE, CONVERSATION.voices, say="speak", speeds=(1.0, 1.0)))
+    card = Card(
+        "toy",
+        CONVERSATION,
+        Speech(RATE, CONVERSATION.voices, say="speak", speeds=(1.0, 1.0)),
+        recognition=Recognition(),
+    )
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""
@@ -228,6 +247,12 @@ class Toy:
                     "word", edges=(StreamingGraphEdge("word", "tone", "tone", bound=64),), scope="request", full="wait"
                 ),
                 LiveInput(
+                    "sound",
+                    edges=(StreamingGraphEdge("sound", "sounds", "recognise", bound=8),),
+                    scope="request",
+                    full="wait",
+                ),
+                LiveInput(
                     "written", edges=(StreamingGraphEdge("written", "spelling", "spell"),), scope="request", full="wait"
                 ),
             ),
@@ -236,6 +261,8 @@ class Toy:
                 Task("judge", {"turns": "judge"}, ("audio",)),
                 Task("warm", {"lm": "warm"}, plain),
                 Task("transcribe", {"asr": "transcribe"}, ("audio",)),
+                Task("recognise", {"sounds": "recognise"}),
+                Task("complete", {**written, "lm": "complete"}, ("prompt",)),
                 Task("answer_speech", spoken, plain),
                 Task("answer_text", written, plain),
                 Task("answer_audio_speech", {**spoken, **heard}, with_audio),

@@ -5,6 +5,8 @@
     warm        prompt → LM: the K/V of a conversation before its next message is there
     say         text written by the client ~written~> clauses … decoder → audio; a cut: say what is written so far
     transcribe  cut(audio) ~piece~> loop over pieces: encoder → ASR_begin → loop ASR ↺ token → transcript
+    recognise   divide(sound written by the client) ~piece~> as transcribe, ~token~> caption; each piece with word times
+    complete    LM; loop LM ↺ token on a text that the client writes, ~text_tokens~> text
     answer      [transcribe ~transcript~>] prompt → LM; loop LM ↺ token, ~text_tokens~> text
                 text ~written~> clauses ~clause~> loop: phonemes → acoustic ~frames~> decoder → audio
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.card import Card, Conversation, Speech
+from models.card import Card, Conversation, Recognition, Speech
 from mstar.graph.declare import (
     Component,
     DynamicLoop,
@@ -35,7 +37,7 @@ from mstar.graph.declare import (
 from mstar.streaming.policies import RampChunkPolicy
 from mstar.tensors import Value
 
-CONVERSATION = Conversation(speech_rate=22_050, context=2048, warm="warm")
+CONVERSATION = Conversation(speech_rate=22_050, context=2048, warm="warm", complete="complete")
 SPEECH_WINDOW = 2 * CONVERSATION.speech_rate
 """Samples of an answer that may be on their way to a listener who has not asked for more."""
 FIRST_FRAMES = 16
@@ -44,55 +46,75 @@ LONGEST_ANSWER = 4096
 ASR_TOKENS = 448
 
 
-def _hearing() -> tuple[Partition, ...]:
-    asr_loop = DynamicLoop(
+def _spelling(*also: StreamingGraphEdge) -> tuple[GraphNode, DynamicLoop]:
+    """A piece's tokens: the first, always a time; the loop over those behind it, which go to `also` as well."""
+    first = GraphNode(
+        "ASR_begin",
+        ("states", "seconds"),
+        (GraphEdge("token", "ASR"), GraphEdge("token", "transcript", "first")),
+        prompt=True,
+        component="ASR",
+    )
+    loop = DynamicLoop(
         "spelling",
-        GraphNode("ASR", ("token",), (GraphEdge("token", "ASR"),)),
+        GraphNode("ASR", ("token",), (GraphEdge("token", "ASR"), *also)),
         max_iters=ASR_TOKENS,
         accumulated=(GraphEdge("token", "transcript", "tokens"),),
     )
+    return first, loop
+
+
+def _heard(*behind: str) -> tuple[GraphEdge, ...]:
+    """What the encoder gives to the recogniser; `behind`: what of it the node behind the recogniser needs."""
+    return (
+        GraphEdge("states", "ASR_begin"),
+        GraphEdge("seconds", "ASR_begin"),
+        *(GraphEdge(name, "transcript") for name in behind),
+    )
+
+
+def _hearing() -> tuple[Partition, ...]:
     piece = Sequential(
         (
-            GraphNode(
-                "encoder",
-                ("audio",),
-                (
-                    GraphEdge("states", "ASR_begin"),
-                    GraphEdge("seconds", "ASR_begin"),
-                    GraphEdge("seconds", "transcript"),
-                ),
-            ),
-            GraphNode(
-                "ASR_begin",
-                ("states", "seconds"),
-                (GraphEdge("token", "ASR"), GraphEdge("token", "transcript", "first")),
-                prompt=True,
-                component="ASR",
-            ),
-            asr_loop,
+            GraphNode("encoder", ("audio",), _heard("seconds")),
+            *_spelling(),
             GraphNode("transcript", ("first", "tokens", "seconds"), (GraphEdge("transcript", ""),)),
         )
     )
+    told = Sequential(
+        (
+            GraphNode("encoder", ("audio",), _heard("states", "seconds")),
+            *_spelling(StreamingGraphEdge("token", "captions", "caption", input="tokens")),
+            GraphNode(
+                "transcript",
+                ("states", "first", "tokens", "seconds"),
+                (Emit("recognised", "text"),),
+                component="told",
+            ),
+        )
+    )
     transcript = (Emit("transcript", "text"), StreamingGraphEdge("transcript", "lm", "prompt"))
+    cut = StreamingGraphEdge("piece", "asr", "encoder", input="audio", bound=4)
     return (
         Partition("ear", (Walk("listen", GraphNode("vad", ("audio",), (Emit("speech", "signal"),))),)),
         Partition("turns", (Walk("judge", GraphNode("turn", ("audio",), (Emit("complete", "signal"),))),)),
+        Partition("pieces", (Walk("cut", GraphNode("cut", ("audio",), (cut,))),)),
+        Partition("sounds", (Walk("divide", GraphNode("divide", ("audio",), (cut,))),)),
         Partition(
-            "pieces",
+            "asr",
             (
-                Walk(
-                    "cut", GraphNode("cut", ("audio",), (StreamingGraphEdge("piece", "asr", "encoder", input="audio"),))
-                ),
+                Walk("transcribe", DynamicLoop("pieces", piece, None, outputs=transcript)),
+                Walk("recognise", DynamicLoop("pieces", told, None)),
             ),
         ),
-        Partition("asr", (Walk("transcribe", DynamicLoop("pieces", piece, None, outputs=transcript)),)),
+        Partition("captions", (Walk("caption", GraphNode("caption", ("tokens",), (Emit("heard", "text"),))),)),
     )
 
 
 def _talking() -> tuple[Partition, ...]:
     tokens = StreamingGraphEdge("text_tokens", "text", "text", bound=64)
     usage = Emit("usage", "signal")
-    begin = GraphNode("LM", ("tokens",), (Keep("token"), tokens, usage), prompt=True)
+    begin = GraphNode("LM", ("tokens",), (Keep("token"), tokens, usage, Emit("begun", "signal")), prompt=True)
     decode = DynamicLoop(
         "answer", GraphNode("LM", ("token",), (GraphEdge("token", "LM"), tokens, usage)), max_iters=LONGEST_ANSWER
     )
@@ -100,10 +122,12 @@ def _talking() -> tuple[Partition, ...]:
     def prompted(*inputs: str) -> Sequential:
         return Sequential((GraphNode("prompt", inputs, (GraphEdge("tokens", "LM"),)), begin))
 
+    raw = Sequential((GraphNode("plain", ("prompt",), (GraphEdge("tokens", "LM"),)), begin))
     return (
         Partition(
             "lm",
             (
+                Walk("complete", raw, then="decode"),
                 Walk("prefill", prompted("history", "tools"), then="decode"),
                 Walk("prefill_heard", prompted("history", "tools", "transcript"), then="decode"),
                 Walk("warm", prompted("history", "tools")),
@@ -165,7 +189,12 @@ def _speaking() -> tuple[Partition, ...]:
 class Voice:
     """Settings: `llm` (checkpoint of the language model), `asr`, `voice`, `ear` (folders); absent ones are pulled."""
 
-    card = Card("voice", CONVERSATION, Speech(CONVERSATION.speech_rate, CONVERSATION.voices))
+    card = Card(
+        "voice",
+        CONVERSATION,
+        Speech(CONVERSATION.speech_rate, CONVERSATION.voices),
+        recognition=Recognition(prompts=True),
+    )
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""
@@ -184,7 +213,11 @@ class Voice:
                 Component("encoder", f"{hearing}:encoder"),
                 Component("ASR", f"{hearing}:asr", engine="kv"),
                 Component("transcript", f"{hearing}:transcript"),
+                Component("divide", f"{hearing}:divide"),
+                Component("caption", f"{hearing}:caption"),
+                Component("told", f"{hearing}:told"),
                 Component("prompt", f"{talking}:prompt"),
+                Component("plain", f"{talking}:plain"),
                 Component("LM", f"{talking}:lm", engine="kv"),
                 Component("text", f"{talking}:text"),
                 Component("clauses", f"{speaking}:clauses"),
@@ -202,6 +235,12 @@ class Voice:
                     history=CONVERSATION.mic_history,
                 ),
                 LiveInput(
+                    "sound",
+                    edges=(StreamingGraphEdge("sound", "sounds", "divide", bound=8, input="audio"),),
+                    scope="request",
+                    full="wait",
+                ),
+                LiveInput(
                     "written",
                     edges=(StreamingGraphEdge("written", "clauses", "clauses", input="text"),),
                     scope="request",
@@ -213,8 +252,10 @@ class Voice:
                 Task("judge", {"turns": "judge"}, ("audio",)),
                 Task("warm", {"lm": "warm"}, plain),
                 Task("transcribe", heard, ("audio",)),
+                Task("recognise", {"sounds": "divide", "asr": "recognise", "captions": "caption"}),
                 Task("say", spoken),
                 Task("answer_speech", {**asked, **spoken}, plain),
+                Task("complete", {**asked, "lm": "complete"}, ("prompt",)),
                 Task("answer_text", asked, plain),
                 Task("answer_audio_speech", {**asked_aloud, **spoken}, with_audio),
                 Task("answer_audio_text", asked_aloud, with_audio),

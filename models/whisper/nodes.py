@@ -16,7 +16,9 @@ from models.whisper.config import Ids
 from models.whisper.decoding import Progress, Rules
 from models.whisper.head import ExactHead, Head, ShortlistHead
 from models.whisper.network import Whisper
+from models.whisper.prompting import Conditioning
 from models.whisper.tokenizer import Tokenizer
+from mstar.engine.sampling import uniform
 from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, KVGeometry, Output, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Value
@@ -95,15 +97,19 @@ class DecoderSubmodule:
     the audio, or more tokens than anyone speaks in that time. After that a firing puts out the end token again.
     Its tokens do not depend on its batch when the network's kernel is "int8".
 
-    Settings of a first firing: `language`, `translate` (checkpoints of many languages); of both `transcript_times`
-    (False: no times; then the encoder should hear 30 s). State: `Progress`.
+    Settings of a first firing: `language`, `translate` (checkpoints of many languages), `transcript_prompt` (text that
+    came before; nothing where `conditioning` is None); of both `transcript_times` (False: no times; then the encoder
+    should hear 30 s) and `transcript_temperature` (0: the likeliest token). State: `Progress`.
     """
 
     max_batch = 32
     sampling: Sampling | None = None  # greedy whatever the request's settings are for other nodes
 
-    def __init__(self, network: Whisper, ids: Ids, *, head: Head | None = None) -> None:
+    def __init__(
+        self, network: Whisper, ids: Ids, *, head: Head | None = None, conditioning: Conditioning | None = None
+    ) -> None:
         config = network.config
+        self.conditioning = conditioning
         self.network = network
         self.ids = ids
         self.rules = Rules(ids, config.vocab_size, network.device)
@@ -140,10 +146,14 @@ class DecoderSubmodule:
         self.network.write_cross(states, begins, attention)
         hidden = self.network.decode(packed.tensors["ids"], attention)
         ends = torch.tensor([row.tokens for row in packed.rows]).cumsum(0)
-        firsts = torch.tensor([int(ends[number]) - packed.rows[number].tokens for number in begins], dtype=torch.int64)
+        starts = [
+            packed.rows[number].tokens - self._tokens(step.calls[number]).index(self.ids.start) for number in begins
+        ]
+        firsts = torch.tensor([int(ends[n]) - back for n, back in zip(begins, starts, strict=True)], dtype=torch.int64)
         silent = dict(zip(begins, self.rules.silent(self.head(hidden[firsts])), strict=True)) if begins else {}
         before = [self._progress(call) for call in step.calls]
-        chosen = self.rules.apply(self.head(hidden[ends - 1]), before).argmax(-1).tolist()
+        allowed = self.rules.apply(self.head(hidden[ends - 1]), before)
+        chosen = [_choose(row, call) for row, call in zip(allowed, step.calls, strict=True)]
         tokens = [
             self.ids.end if silent.get(number) or so_far.ended(self.ids) else token
             for number, (token, so_far) in enumerate(zip(chosen, before, strict=True))
@@ -163,8 +173,10 @@ class DecoderSubmodule:
         if "states" not in call.inputs:
             return (integer(call.inputs["token"]),)
         language = call.settings.get("language")
+        told = text(call.settings.get("transcript_prompt") or "")
+        before = self.conditioning(told) if self.conditioning is not None else ()
         try:
-            return self.ids.prompt(
+            return before + self.ids.prompt(
                 language=None if language is None else text(language),
                 translate=bool(call.settings.get("translate", False)),
                 stamps=_times(call),
@@ -219,6 +231,18 @@ class TranscriptSubmodule:
             "segments": (*items(before["segments"]), *segments),
             "seconds": offset + seconds,
         }
+
+
+def _choose(row: Tensor, call: Call) -> int:
+    """A token out of logits [vocab]: the likeliest, or drawn from (seed, position)."""
+    given = call.settings.get("transcript_temperature")
+    temperature = float(floats(given)) if given is not None else 0.0
+    if temperature <= 0.0:
+        return int(row.argmax())
+    shares = (row.double() / temperature).softmax(-1).cumsum(-1)
+    return int(
+        torch.searchsorted(shares, uniform(call.seed, call.length) * shares[-1], right=True).clamp_(max=len(row) - 1)
+    )
 
 
 def _times(call: Call) -> bool:

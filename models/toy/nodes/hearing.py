@@ -8,7 +8,7 @@ import numpy as np
 
 from models.toy.language import word_at
 from models.toy.nodes.plain import PerCall
-from mstar.submodule import Call, Output
+from mstar.submodule import STATE, Call, Output
 from mstar.tensors import Value
 
 RATE = 16_000
@@ -47,9 +47,41 @@ def hear(_: Mapping[str, Value]) -> PerCall:
     return PerCall(run, ("transcript",))
 
 
+def recognise(_: Mapping[str, Value]) -> PerCall:
+    """sound (float32 [n] an item, cut anywhere) → at its end `heard` and `recognised`, as of `Recognition`."""
+
+    def run(call: Call) -> Mapping[str, Output]:
+        parts = [part for part in (call.state, call.inputs["sound"]) if part is not None]
+        sound = np.concatenate([np.asarray(part, dtype=np.float32).reshape(-1) for part in parts])
+        if not (call.spans["sound"].segment_final or call.spans["sound"].final):
+            return {STATE: sound}
+        words = hear_timed(sound)
+        said, end = " ".join(word for word, _, _ in words), len(sound) / RATE
+        sure: dict[str, Value] = {"logprob": 0.0}
+        segment: dict[str, Value] = {"text": said, "start": 0.0, "end": end, "tokens": list(said.encode()), "logprob": 0.0}
+        recognised: Value = {
+            "text": said,
+            "start": 0.0,
+            "end": end,
+            "no_speech": float(not words),
+            "language": str(call.settings.get("language") or "en"),
+            "segments": [{**segment, "compression": 1.0}] if said else [],
+            "words": [{"text": word, "start": start, "end": stop, **sure} for word, start, stop in words],
+            "tokens": [{"text": each, "bytes": list(each.encode()), **sure} for each in said],
+        }
+        return {"heard": {"text": said} if said else None, "recognised": recognised, STATE: sound[:0]}
+
+    return PerCall(run, ("heard", "recognised", STATE))
+
+
 def hear_words(sound: np.ndarray) -> list[str]:
-    """Windows of 512 samples (31 Hz apart): two or more in a row with one word's tone are that word."""
-    words: list[str] = []
+    """The words of a sound."""
+    return [word for word, _, _ in hear_timed(sound)]
+
+
+def hear_timed(sound: np.ndarray) -> list[tuple[str, float, float]]:
+    """Words with their times (s). Windows of 512 samples (31 Hz apart): two or more in a row with one word's tone."""
+    words: list[tuple[str, float, float]] = []
     current: str | None = None
     length = 0
     for start in range(0, len(sound) - 511, 512):
@@ -60,5 +92,7 @@ def hear_words(sound: np.ndarray) -> list[str]:
         length = length + 1 if word == current else 1
         current = word
         if word is not None and length == 2:
-            words.append(word)
+            words.append((word, (start - 512) / RATE, (start + 512) / RATE))
+        elif word is not None and length > 2:
+            words[-1] = (word, words[-1][1], (start + 512) / RATE)
     return words

@@ -34,6 +34,15 @@ def prompt(_: Mapping[str, Value]) -> PerCall:
     return PerCall(run, ("tokens",), stop=nothing_to_answer)
 
 
+def plain(_: Mapping[str, Value]) -> PerCall:
+    """prompt (a text to go on with) → tokens [n] int64: its bytes."""
+
+    def run(call: Call) -> Mapping[str, Output]:
+        return {"tokens": np.frombuffer(text(call.inputs["prompt"]).encode(), dtype=np.uint8).astype(np.int64)}
+
+    return PerCall(run, ("tokens",))
+
+
 class ScriptedLM:
     """Says `script(prompt)` byte by byte.
 
@@ -73,6 +82,7 @@ class ScriptedLM:
         tokens: list[Value] = []
         states: list[Value] = []
         usages: list[Value] = []
+        begun: list[Value] = []
         end = 0
         for call, row in zip(step.calls, packed.rows, strict=True):
             end += row.tokens
@@ -87,6 +97,8 @@ class ScriptedLM:
             token = reply[said] if said < min(len(reply), limit) else EOS
             tokens.append(token)
             states.append(state)
+            read: Value = {name: state[name] for name in ("prompt", "reused")}
+            begun.append(None if call.walk == "decode" else read)
             usages.append(
                 {
                     "prompt": state["prompt"],
@@ -97,10 +109,13 @@ class ScriptedLM:
                 if token == EOS
                 else None
             )
-        return {"token": tokens, "usage": usages, STATE: states}
+        return {"token": tokens, "usage": usages, "begun": begun, STATE: states}
 
     def _start(self, call: Call, before: int) -> Mapping[str, Value]:
         prompt = bytes(np.asarray(call.inputs["tokens"], dtype=np.uint8)).decode(errors="replace")
+        if call.walk == "complete":
+            reply = script(f"tools:\x1duser:{prompt}\x1dassistant:")
+            return {"reply": reply, "prompt": len(self.keys(call)), "reused": call.cached, "before": before}
         reply = "" if prompt.endswith("fail\x1dassistant:") else script(prompt)
         return {"reply": reply, "prompt": len(self.keys(call)), "reused": call.cached, "before": before}
 
@@ -136,7 +151,7 @@ def words(_: Mapping[str, Value]) -> PerCall:
             found.append({"text": said[start:stop].strip(" ,"), "from": start, "to": stop})
             start = stop
         return {
-            "text": {"text": fresh, "at": len(before)} if fresh else None,
+            "text": {"text": fresh, "at": len(before), "tokens": len(said) + ended} if fresh else None,
             "word": Many(tuple(found)) if found else None,
             STATE: {"text": said, "from": start},
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +13,10 @@ from models.voice.nodes.checkpoints import folder, recogniser, recogniser_networ
 from models.whisper.cut import ITEM, LIMIT
 from models.whisper.cut import cut as cut_points
 from models.whisper.nodes import DecoderSubmodule, EncoderSubmodule, TranscriptSubmodule
-from mstar.submodule import Call, Many, Output, Outputs, Packed, Step
+from models.whisper.prompting import conditioning
+from models.whisper.telling import CaptionSubmodule, TellingSubmodule
+from models.whisper.times import alignment_heads
+from mstar.submodule import STATE, Call, Many, Output, Outputs, Packed, Step
 from mstar.tensors import Value
 
 QUIET_DB = 40.0
@@ -42,6 +46,39 @@ class CutSubmodule:
             return Many((audio,))
         ends = cut_points(len(audio), _speech(audio))
         return Many(tuple(audio[start:end] for start, end in zip((0, *ends), ends, strict=False)))
+
+
+class DivideSubmodule:
+    """Streaming input `audio`, float32 [n] at 16 kHz, any n → `piece`: pieces of ≤ 30 s, cut at pauses as sound comes.
+
+    A pause is found by loudness over the sound that is at hand. State: the sound that waits for more.
+    """
+
+    max_batch = 16
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        return Packed({})
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        done = [self._divide(call) for call in step.calls]
+        return {"piece": [pieces for pieces, _ in done], STATE: [rest for _, rest in done]}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
+        return False
+
+    def _divide(self, call: Call) -> tuple[Many, np.ndarray]:
+        audio = np.concatenate(
+            [floats(part).reshape(-1) for part in (call.state, call.inputs["audio"]) if part is not None]
+        )
+        span = call.spans["audio"]
+        ends = cut_points(len(audio), _speech(audio)) if len(audio) > LIMIT else ()
+        borders = (0, *ends[:-1])  # behind the last cut lies what waits
+        pieces = [audio[start:end] for start, end in pairwise(borders)]
+        rest = audio[borders[-1] :]
+        if span.segment_final or span.final:
+            pieces.append(rest)
+            rest = rest[:0]
+        return Many(tuple(pieces)), rest
 
 
 def _speech(audio: np.ndarray) -> np.ndarray:
@@ -76,9 +113,30 @@ def encoder(settings: Mapping[str, Value]) -> EncoderSubmodule:
 def asr(settings: Mapping[str, Value]) -> DecoderSubmodule:
     """Encoder states → token ids."""
     path = folder(settings, "asr", "whisper-tiny-en")
-    return DecoderSubmodule(recogniser_network(path), recogniser(path).ids)
+    checkpoint = recogniser(path)
+    before = conditioning(path, checkpoint.config, checkpoint.ids)
+    return DecoderSubmodule(recogniser_network(path), checkpoint.ids, conditioning=before)
 
 
 def transcript(settings: Mapping[str, Value]) -> TranscriptSubmodule:
     """Token ids → text with times."""
     return TranscriptSubmodule(recogniser(folder(settings, "asr", "whisper-tiny-en")).tokenizer)
+
+
+def divide(_: Mapping[str, Value]) -> DivideSubmodule:
+    """Pieces of sound that is still coming."""
+    return DivideSubmodule()
+
+
+def caption(settings: Mapping[str, Value]) -> CaptionSubmodule:
+    """Token ids → text as it is written."""
+    checkpoint = recogniser(folder(settings, "asr", "whisper-tiny-en"))
+    return CaptionSubmodule(checkpoint.tokenizer, checkpoint.ids)
+
+
+def told(settings: Mapping[str, Value]) -> TellingSubmodule:
+    """Token ids and what they were heard in → text with the times of its words."""
+    path = folder(settings, "asr", "whisper-tiny-en")
+    checkpoint = recogniser(path)
+    heads = alignment_heads(path, checkpoint.config)
+    return TellingSubmodule(recogniser_network(path), checkpoint.ids, checkpoint.tokenizer, heads)

@@ -58,21 +58,54 @@ class PromptSubmodule:
             ids = first[: next(i for i, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1])]
         else:
             ids = self.template.ids(messages, tools=described)
-        if len(ids) > self.context:
-            raise Rejected(
-                f"the conversation is {len(ids)} tokens long, {self.context} are the most",
-                code="context_length_exceeded",
-                param="history",
-            )
-        return np.array(ids, dtype=np.int64)
+        return _within(ids, self.context, "history")
+
+
+class PlainSubmodule:
+    """Input `prompt`, a text to go on with → `tokens` [n]. Control tokens spelled in it are ordinary characters.
+
+    Raises Rejected for an empty one, and (`context_length_exceeded`) beyond `context` tokens.
+    """
+
+    max_batch = 16
+
+    def __init__(self, tokenizer: Tokenizer, context: int) -> None:
+        self.tokenizer = tokenizer
+        self.context = context
+
+    def collate(self, calls: Sequence[Call]) -> Packed:
+        return Packed({})
+
+    def forward(self, packed: Packed, step: Step) -> Outputs:
+        return {"tokens": [self._tokens(call) for call in step.calls]}
+
+    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
+        return False
+
+    def _tokens(self, call: Call) -> np.ndarray:
+        ids = self.tokenizer.encode(self.tokenizer.inert(as_text(call.inputs["prompt"])))
+        if not ids:
+            raise Rejected("the prompt holds no text", code="empty_prompt", param="prompt")
+        return _within(ids, self.context, "prompt")
+
+
+def _within(ids: Sequence[int], context: int, what: str) -> np.ndarray:
+    if len(ids) > context:
+        raise Rejected(
+            f"the conversation is {len(ids)} tokens long, {context} are the most",
+            code="context_length_exceeded",
+            param=what,
+        )
+    return np.array(ids, dtype=np.int64)
 
 
 class TextSubmodule:
     """Streaming input `text_tokens` (ids); the end of the segment ends the text.
 
-    Outputs: `text`, {"text": new text, "at": its first character}; `written`, the same text as stream items, cut at the
-    end; `call`, {"name", "arguments": JSON text} where the model calls a function, which is neither shown nor spoken.
-    State: bytes of an unfinished character, characters so far, and text that may yet turn out to be a call.
+    Outputs: `text`, {"text": new text, "at": its first character, "tokens": of the answer so far}; `written`, the same
+    text as stream items, cut at the end; `call`, {"name", "arguments": JSON text} where the model calls a function,
+    which is neither shown nor spoken. Setting `calls` (True): False shows a call as the text that it is.
+    State: bytes of an unfinished character, characters and tokens so far, text that may yet turn out to be a call.
     """
 
     max_batch = 64
@@ -92,7 +125,9 @@ class TextSubmodule:
         return False
 
     def _read(self, call: Call) -> Mapping[str, Output]:
-        state: Mapping[str, Value] = {"bytes": b"", "at": 0, "held": ""} if call.state is None else record(call.state)
+        state: Mapping[str, Value] = (
+            {"bytes": b"", "at": 0, "held": "", "read": 0} if call.state is None else record(call.state)
+        )
         span = call.spans["text_tokens"]
         last = span.segment_final or span.final
         pending = state["bytes"]
@@ -105,17 +140,22 @@ class TextSubmodule:
         if last:
             fresh += self.tokenizer.flush(pending)
         at = integer(state["at"])
-        shown, called, held = _sort_out(as_text(state["held"]) + fresh, at, last=last)
-        out: dict[str, Output] = {STATE: {"bytes": pending, "at": at + len(shown), "held": held}, "call": called}
+        said = as_text(state["held"]) + fresh
+        shown, called, held = _sort_out(said, at, last=last) if call.settings.get("calls", True) else (said, None, "")
+        read = integer(state["read"]) + len(items(call.inputs["text_tokens"]))
+        out: dict[str, Output] = {
+            STATE: {"bytes": pending, "at": at + len(shown), "held": held, "read": read},
+            "call": called,
+        }
         if shown:
-            out["text"] = {"text": shown, "at": at}
+            out["text"] = {"text": shown, "at": at, "tokens": read}
         if shown or last:
             out["written"] = Many((shown,) if shown else (), cut=last)
         return out
 
 
 def _sort_out(said: str, at: int, *, last: bool) -> tuple[str, Value, str]:
-    """New text → what is shown, a call, and what must wait to be known. A call is the whole of an answer's rest."""
+    """New text → what is shown, a call, and what must wait to be known: behind a call more calls may come."""
     opens = said.find("<")
     if opens < 0:
         return said, None, ""
@@ -125,9 +165,9 @@ def _sort_out(said: str, at: int, *, last: bool) -> tuple[str, Value, str]:
         return said[: opens + 1] + shown, called, held
     if not last and CALL_ENDS not in said:
         return said[:opens], None, said[opens:]
-    body = said[opens:].removeprefix(CALL_OPENS).partition(CALL_ENDS)[0]
+    body, _, rest = said[opens:].removeprefix(CALL_OPENS).partition(CALL_ENDS)
     called = _call(body)
-    return (said, None, "") if called is None else (said[:opens].rstrip(), called, "")
+    return (said, None, "") if called is None else (said[:opens].rstrip(), called, rest.lstrip())
 
 
 def _call(body: str) -> Value:
@@ -155,3 +195,8 @@ def prompt(settings: Mapping[str, Value]) -> PromptSubmodule:
 def text(settings: Mapping[str, Value]) -> TextSubmodule:
     """Token ids → text."""
     return TextSubmodule(tokenizer(folder(settings, "llm", "smollm2")))
+
+
+def plain(settings: Mapping[str, Value]) -> PlainSubmodule:
+    """A text → its token ids."""
+    return PlainSubmodule(tokenizer(folder(settings, "llm", "smollm2")), CONVERSATION.context)

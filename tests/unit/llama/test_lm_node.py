@@ -75,7 +75,8 @@ def test_a_pass_appends_the_token_before(node: LMSubmodule, token: Value) -> Non
 def test_an_ordinary_token_goes_on_and_is_text(node: LMSubmodule) -> None:
     for call in (prefill([5, 6]), decode(5)):
         outputs = run(node, call, 7)
-        assert seen(outputs) == {"token": 7, "text_tokens": Many((7,)), "usage": None}
+        begun = {"prompt": 2, "reused": 0} if call.state is None else None
+        assert seen(outputs) == {"token": 7, "text_tokens": Many((7,)), "usage": None, "begun": begun}
         assert node.verdict(call, outputs) is False
 
 
@@ -86,7 +87,8 @@ def test_the_end_of_the_turn_stops_and_is_not_text(node: LMSubmodule) -> None:
         usage = {"prompt": 2 if call.state is None else 5, "reused": call.reused, "generated": drawn, "reason": "stop"}
         if call.state is not None:
             usage["reused"] = 3
-        assert seen(outputs) == {"token": EOS, "text_tokens": Many((), cut=True), "usage": usage}
+        begun = {"prompt": 2, "reused": 0} if call.state is None else None
+        assert seen(outputs) == {"token": EOS, "text_tokens": Many((), cut=True), "usage": usage, "begun": begun}
         assert node.verdict(call, outputs) is True
 
 

@@ -59,6 +59,11 @@ class Answer:
                 return event
         return None
 
+    @property
+    def failed(self) -> bool:
+        """It has ended before it was given to a response, and not well."""
+        return any(isinstance(event, Ended) and event.status != "done" for event in self._held)
+
     def give(self, response: Response, now: float) -> None:
         """From now on all of it is this response's, what was held first."""
         self.response = response

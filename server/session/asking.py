@@ -91,7 +91,7 @@ class Asking:
             wanted, _, _ = self._prompts.request(self.session, self._usual(), entries)
         except TooLong:
             wanted = None
-        if prepared.request != wanted:
+        if prepared.request != wanted or prepared.failed:
             self.drop(prepared)
             return None
         prepared.user = entries[-1]

@@ -29,12 +29,16 @@ class Ear:
         self._key: int | None = None
         self._first = 0
         self._failures = 0
+        self._lost_at: int | None = None
 
     def open(self) -> None:
         """Listen from the next item on, if nobody does."""
         if self._key is None and self._failures <= MOST_RESTARTS:
-            self._first = self._mic.listen()
-            self._key = self._tasks.start(TaskRequest(self._task, positions={STREAM: self._first}), self)
+            self._listen(self._mic.listen())
+
+    def _listen(self, first: int) -> None:
+        self._first = first
+        self._key = self._tasks.start(TaskRequest(self._task, positions={STREAM: first}), self)
 
     def close(self) -> None:
         if self._key is not None:
@@ -53,7 +57,16 @@ class Ear:
             self._mic.answered(item + 1)
 
     def ended(self, end: Ended, _now: float) -> None:
-        """The task should stand as long as the session; it is started anew with the next sound, a few times."""
+        """The task should stand as long as the session; it is started anew with the next sound, a few times.
+
+        Where its worker was lost it goes on at once: what was said meanwhile waits to be heard. An item at which two
+        were lost may be what ended them.
+        """
+        first = self._mic.resume()
+        if end.lost and (first != self._lost_at or not self._mic.unanswered):
+            self._lost_at = first
+            self._listen(first)
+            return
         self._key = None
         self._failures += 1
         self._mic.deaf()

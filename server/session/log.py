@@ -44,6 +44,7 @@ class Entry:
     sound: Sound | None = None
     speech: Speech | None = None
     cut_ms: int | None = None  # truncated while still being spoken
+    losses: int = 0  # workers that were lost while they dealt with its sound
 
     @property
     def id(self) -> str:

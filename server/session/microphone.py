@@ -68,6 +68,15 @@ class Microphone:
         self._answered = self._fed
         return self._fed
 
+    def resume(self) -> int:
+        """Someone listens in the place of one that was lost → the first item that nobody has answered."""
+        return self.listen() if self._answered is None else self._answered
+
+    @property
+    def unanswered(self) -> int:
+        """Items that were fed and that nobody has answered yet."""
+        return 0 if self._answered is None else self._fed - self._answered
+
     def answered(self, items: int) -> None:
         """The listening task has dealt with all items before this one."""
         if self._answered is not None:

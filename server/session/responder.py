@@ -143,6 +143,8 @@ class Responder:
             if self.asking.shorten():
                 self.asking.launch(answer, now)
                 return
+        if end.lost and answer.user is not None:
+            self._transcripts.lose(answer.user, end, now)
         self._fail(answer, end.code or "engine_error", end.cause or "The answer failed.", now)
 
     def _go_on(self, answer: Answer, now: float) -> None:

@@ -29,6 +29,11 @@ class Ended:
     code: str = ""
     cause: str = ""
 
+    @property
+    def lost(self) -> bool:
+        """The worker was lost; another one takes its place and may be asked the same."""
+        return self.code == "worker_lost"
+
 
 class Owner(Protocol):
     """Takes what a task emits, and its end."""

@@ -12,6 +12,9 @@ from server.session.log import Entry, Log
 from server.session.outbox import Outbox
 from server.session.tasks import Ended, TaskRequest, Tasks
 
+MOST_LOSSES = 2
+"""Workers that may be lost with the sound of one entry."""
+
 
 class Transcripts:
     """`session` is the effective session object; `known` is called when words are known, or will never be."""
@@ -66,8 +69,20 @@ class Transcripts:
             self._out.send(TranscriptionFailed(item_id=entry.id, content_index=0, error=why))
         self.known(now)
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: Entry, end: Ended, now: float) -> None:
+        """A transcription has ended; without words it has failed, unless it may be tried again."""
         self._running.pop(entry.id, None)
+        if end.lost:
+            self.lose(entry, end, now)
+            self.want(entry)
+        elif entry.sound is not None:
+            self.fail(entry, end, now)
+
+    def lose(self, entry: Entry, end: Ended, now: float) -> None:
+        """A worker was lost with the sound of an entry. It is given to another one once: it may be what ended it."""
+        entry.losses += 1
+        if entry.sound is not None and entry.losses >= MOST_LOSSES:
+            self.fail(entry, end, now)
 
 
 def _nobody(now: float) -> None:
@@ -86,6 +101,4 @@ class _Transcribing:
             self._transcripts.take(self._entry, emissions.text(value), now)
 
     def ended(self, end: Ended, now: float) -> None:
-        self._transcripts.ended(self._entry)
-        if self._entry.sound is not None:
-            self._transcripts.fail(self._entry, end, now)
+        self._transcripts.ended(self._entry, end, now)

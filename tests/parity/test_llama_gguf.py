@@ -93,38 +93,50 @@ def test_float32_answers_are_the_recorded_ones(network: Callable[[Kernel], Llama
         assert answer == golden[f"greedy_{i}"].tolist()
 
 
-def test_four_bit_answers_are_the_recorded_ones(network: Callable[[Kernel], Llama], golden: dict[str, Tensor]) -> None:
+def test_four_bit_answers_begin_as_the_recorded_ones(
+    network: Callable[[Kernel], Llama], golden: dict[str, Tensor]
+) -> None:
     for i in range(len(QUESTIONS)):
-        _, answer = greedy(network("int4"), golden[f"prompt_{i}"], len(golden[f"greedy_{i}"]))
-        assert answer == golden[f"greedy_{i}"].tolist()
+        wanted = golden[f"greedy_{i}"][:24].tolist()
+        assert greedy(network("int4"), golden[f"prompt_{i}"], len(wanted))[1] == wanted
 
 
-def divergence(networks: Callable[[Kernel], Llama], ids: Tensor, window: int) -> Tensor:
-    """KL(float32 ‖ int4) at every position, the text cut into windows."""
+def logits(model: Llama, ids: Tensor, piece: int) -> Tensor:
+    """At every position of a text that is read in pieces."""
+    cache, parts = DenseCache(), []
+    for part in ids.split(piece):
+        attention = cache.step(["a"], [Row(0, len(part))])
+        parts.append(model.logits(model.forward(part, attention.positions, attention)))
+    return torch.cat(parts)
+
+
+def divergence(networks: Callable[[Kernel], Llama], ids: Tensor, window: int, piece: int) -> Tensor:
+    """KL(float32 ‖ int4) at every position, the text cut into windows; the 4-bit kernel reads these in pieces."""
     parts = []
-    for piece in ids.split(window):
-        chances = []
-        for kernel in ("float32", "int4"):
-            model = networks(kernel)
-            attention = DenseCache().prompt("a", len(piece))
-            chances.append(model.logits(model.forward(piece, attention.positions, attention)).log_softmax(-1))
-        exact, short = chances
+    for text in ids.split(window):
+        exact = logits(networks("float32"), text, window).log_softmax(-1)
+        short = logits(networks("int4"), text, piece).log_softmax(-1)
         parts.append((exact.exp() * (exact - short)).sum(-1))
     return torch.cat(parts)
 
 
-def test_four_bit_distributions_stay_close_to_float32(network: Callable[[Kernel], Llama], tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("piece", [192, 4])
+def test_four_bit_distributions_stay_close_to_float32(
+    network: Callable[[Kernel], Llama], tokenizer: Tokenizer, piece: int
+) -> None:
+    """As long prompts are read, and as answers are written."""
     ids = torch.tensor(tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:192])
-    assert divergence(network, ids, 192).mean() <= 0.01
+    assert divergence(network, ids, 192, piece).mean() <= 0.01
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("piece", [512, 8])
 def test_four_bit_distributions_stay_close_to_float32_over_the_whole_text(
-    network: Callable[[Kernel], Llama], tokenizer: Tokenizer
+    network: Callable[[Kernel], Llama], tokenizer: Tokenizer, piece: int
 ) -> None:
     ids = torch.tensor(tokenizer.encode(TEXT.read_text(encoding="utf-8")))
     assert len(ids) >= 2000
-    assert divergence(network, ids, 512).mean() <= 0.01
+    assert divergence(network, ids, 512, piece).mean() <= 0.01
 
 
 def test_four_bit_rows_do_not_depend_on_the_batch(network: Callable[[Kernel], Llama], tokenizer: Tokenizer) -> None:

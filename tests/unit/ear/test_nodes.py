@@ -91,6 +91,7 @@ def test_turn_features(turn: TurnSubmodule, spoken: list[Floats], golden: dict[s
 
 
 def test_turn(turn: TurnSubmodule, spoken: list[Floats], golden: dict[str, Floats]) -> None:
+    """The model's own 8-bit products round by the processor's instructions: an unsure verdict moves by 0.15."""
     gap = np.zeros(3200, np.float32)
     long = np.concatenate([spoken[1], gap, spoken[1], gap, spoken[0], spoken[1]])
     waves = [spoken[0], spoken[1], spoken[1][:30_000], long]
@@ -98,7 +99,9 @@ def test_turn(turn: TurnSubmodule, spoken: list[Floats], golden: dict[str, Float
     for wave in waves:
         calls = [call(wave)]
         found += list(turn.forward(turn.collate(calls), Step(calls))["complete"])
-    np.testing.assert_allclose(np.array(found, dtype=np.float64), golden["complete"], atol=2e-3)
+    complete = np.array(found, dtype=np.float64)
+    np.testing.assert_allclose(complete, golden["complete"], atol=0.2)
+    assert ((complete > 0.5) == (golden["complete"] > 0.5)).all()
 
 
 def test_a_model_that_is_missing_or_another_is_one_line(ear: Path, tmp_path: Path) -> None:

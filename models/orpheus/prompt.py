@@ -21,7 +21,7 @@ def spoken_form(text: str) -> str:
     parts = [part if _EMOTION.fullmatch(part) else normalise(part).text for part in _EMOTION.split(text)]
     if not any(character.isalnum() for part in parts for character in part):
         return ""
-    return " ".join("".join(parts).split())
+    return " ".join(part for part in parts if part)
 
 
 def voice_of(settings: Mapping[str, Value]) -> str:

@@ -19,6 +19,7 @@ LOOK_AHEAD = 8  # characters behind a mark that may be read: closing quotes, a s
 
 _SENTENCE = ".!?…"
 _PAUSE = ",;:–—-"
+_DASHES = "–—-"
 _CJK_SENTENCE = "。！？｡"
 _CJK_PAUSE = "，、；："
 _BORDERS = frozenset(_SENTENCE + _PAUSE + _CJK_SENTENCE + _CJK_PAUSE + "\n")
@@ -144,7 +145,7 @@ def _undecided(text: str, at: int, links: int) -> bool:
         return True
     if not text[behind].isspace() or text[behind] == "\n":
         return False
-    return text[at] in _SENTENCE and behind + 1 >= len(text)
+    return text[at] in _SENTENCE + _DASHES and behind + 1 >= len(text)
 
 
 def _closed(text: str, at: int) -> int:
@@ -186,7 +187,9 @@ def _only_pauses(text: str, at: int, following: str) -> bool:
 
 
 def _goes_on(text: str, at: int, following: str) -> bool:
-    """Whether the dot at `at` ends nothing: a list number, an abbreviation, an initial."""
+    """Whether the mark at `at` ends nothing: a list number, an abbreviation, an initial; a dash between numbers."""
+    if text[at] in _DASHES:
+        return following.isdigit() and text[:at].rstrip()[-1:].isdigit()
     if text[at] != ".":
         return False
     if text[:at].strip(" \t\n*_-#").isdigit():

@@ -1,133 +1,79 @@
 """Written text → speakable text, with a map back (pure).
 
-Marks of markdown and emoji are dropped, links keep their label, addresses are spelled, dashes become pauses, a few
-English abbreviations become words. Numbers are left to the phonemizer.
+In English everything becomes words: what comes out holds letters, spaces and `. , ; : ! ? … ' -` only, and is left as
+it is when it goes in again. In other languages marks of markdown, addresses and emoji are treated, numbers and
+abbreviations are left to the phonemizer of the language. Which written text becomes which words:
+`tests/data/normalise.tsv`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import unicodedata
 
-Speak = Callable[[re.Match[str]], str]
+from models.speech import english, markup, scripts
+from models.speech.traced import Traced
 
-_ENGLISH = {
-    "mr": "Mister", "mrs": "Missus", "ms": "Miz", "dr": "Doctor", "prof": "Professor", "st": "Saint", "mt": "Mount",
-    "vs": "versus", "etc": "et cetera", "e.g": "for example", "i.e": "that is", "approx": "approximately",
-    "jr": "Junior", "sr": "Senior", "gov": "Governor", "gen": "General", "sen": "Senator", "dept": "department",
-}  # fmt: skip
-_EMOJI = (
-    "[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\u2190-\u21ff\u2300-\u23ff\u3297\u3299"
-    "\u20e3\ufe0e\ufe0f\u200d\U000e0020-\U000e007f]+"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """`text` to be spoken; character i of it comes from characters [starts[i], ends[i]) of the written text."""
-
-    text: str
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-
-    def written(self, start: int, end: int) -> tuple[int, int]:
-        """The written span of the spoken span [start, end), which is not empty."""
-        return self.starts[start], self.ends[end - 1]
+_SPACES = re.compile(r"\s+")
+_BLANK = re.compile(r"[^\S ]+|\s{2,}")
+_DASH = re.compile(r"\s*—\s*|\s*--+\s*|\s+[-–]\s+|\s*–\s*")
+_LONE_HYPHEN = re.compile(r"(?<![^\W\d_])-|-(?![^\W\d_])")
+_LONE_APOSTROPHE = re.compile(r"(?<![^\W\d_])'(?!(?:tis|twas|em|cause|til|n)\b)|(?<!'n)'(?![^\W\d_])")
+_BRACKET = re.compile(r"\s?[)\]}]+\s?$|\s?[()\[\]{}]+\s?")
+_UNSPEAKABLE = re.compile(r"[^\w\s.,;:!?…'\u0900-\u0963-]|[_\d]")
+_LEADING_DOT = re.compile(r"(?<!\S)[.…]+(?=[^\W\d_])")
+_BEFORE_MARK = re.compile(r"\s+(?=[,;:.!?…])")
+_MARKS = re.compile(r"[,;:](?:\s*[,;:])+")
+_NO_PAUSE = re.compile(r",(?=[.!?…])")
+_LONG_RUN = re.compile(r"([.!?…])[.!?…,;:]{2,}")
+_GLUED = re.compile(r"[,;:!?…](?=[^\W\d_])|(?<=[^\W\d_]{2})(?<!\bPh)\.(?=[^\W\d_])|\.(?=[^\W\d_]{2})")
+_AROUND = re.compile(r"^[\s,;:.!?…-]+|\s+$")
+_OTHER = re.compile(r"[^\w\s.,;:!?…'%&@#$€£°+=/–—()\"*-]")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    pattern: str  # without named groups of its own
-    speak: Speak
-
-
-def _nothing(_: re.Match[str]) -> str:
-    return ""
-
-
-def _space(_: re.Match[str]) -> str:
-    return " "
-
-
-def _pause(_: re.Match[str]) -> str:
-    return ", "
-
-
-def _email(match: re.Match[str]) -> str:
-    return _spelled(match[0].replace("@", " at "))
-
-
-def _url(match: re.Match[str]) -> str:
-    shown = re.sub(r"^(?:https?://)?(?:www\.)?", "", match[0], flags=re.IGNORECASE)
-    host, _, path = shown.partition("/")
-    path = re.split(r"[?#]", path)[0].strip("/")
-    return _spelled(host + ("".join(" slash " + p for p in path.split("/")) if path else ""))
-
-
-def _spelled(address: str) -> str:
-    for mark, word in ((".", " dot "), ("-", " dash "), ("_", " underscore "), (":", " colon "), ("+", " plus ")):
-        address = address.replace(mark, word)
-    return " ".join(re.sub(r"[^\w\s]", " ", address).split())
-
-
-def _abbreviation(match: re.Match[str]) -> str:
-    ends = not match.string[match.end() :].strip()  # the dot ends the sentence, too
-    return _ENGLISH[match[0].rstrip(".").lower()] + ("." if ends else "")
-
-
-_TOP = "com|org|net|edu|gov|io|ai|dev|app|info|de|fr|uk|eu|ch|at|us|co"
-_EVERYWHERE: tuple[Rule, ...] = (
-    Rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}", _email),
-    Rule(r"!?\[([^\]\n]*)\]\([^)\s]*\)", _space),  # replaced by its label in `normalise`
-    Rule(r"https?://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]", _url),
-    Rule(rf"(?<![\w@.])(?:www\.)?(?:[A-Za-z0-9-]+\.)+(?:{_TOP})(?![\w.-]\w)(?:/[\w./-]*\w)?", _url),
-    Rule(r"```\w*|`", _nothing),
-    Rule(r"(?m:^[ \t]*(?:#{1,6}|>+|[-*+•])[ \t]+)", _space),
-    Rule(r"(?m:^[ \t]*(?:[-*_][ \t]*){3,}$)", _space),
-    Rule(r"\*+|~~|(?<!\w)_+|_+(?!\w)", _nothing),
-    Rule(r"[ \t]*—[ \t]*|[ \t]+–[ \t]+|[ \t]+-{1,2}[ \t]+", _pause),
-    Rule(r"\|", _space),
-    Rule(_EMOJI, _space),
-)
-_WORDS = "|".join(sorted((re.escape(w) for w in _ENGLISH), key=len, reverse=True))
-_IN_ENGLISH: tuple[Rule, ...] = (Rule(rf"(?<![\w.])(?i:{_WORDS})\.(?=\s+\w|,|;|\)|$)", _abbreviation),)
-
-
-def _compiled(rules: Sequence[Rule]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?P<r{i}>{rule.pattern})" for i, rule in enumerate(rules)))
-
-
-_RULES = {True: _EVERYWHERE + _IN_ENGLISH, False: _EVERYWHERE}
-_PATTERNS = {english: _compiled(rules) for english, rules in _RULES.items()}
-_LABEL = re.compile(r"!?\[([^\]\n]*)\]\([^)\s]*\)")
-
-
-def normalise(text: str, language: str = "en-us") -> Spoken:
+def normalise(text: str, language: str = "en-us") -> Traced:
     """Speakable form of `text`; rules that make words apply to their own language only."""
-    english = language.startswith("en")
-    spoken: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
+    said = markup.plain(_lines(scripts.unified(Traced.of(text)))).spelled(_SPACES, lambda _: " ")
+    if not language.startswith("en"):
+        return _spaced(markup.without_emphasis(said).spelled(_OTHER, _unless_mark))
+    said = english.worded(said)
+    said = scripts.lettered(markup.without_emphasis(said)).spelled(_SPACES, lambda _: " ")
+    said = said.spelled(_BRACKET, _aside).spelled(_DASH, lambda _: ", ").spelled(_UNSPEAKABLE, lambda _: " ")
+    said = said.spelled(_LONE_HYPHEN, lambda _: " ").spelled(_LONE_APOSTROPHE, lambda _: "")
+    return _named(_spaced(said))
 
-    def put(piece: str, start: int, end: int, *, verbatim: bool) -> None:
-        spoken.append(piece)
-        for k in range(len(piece)):
-            starts.append(start + k if verbatim else start)
-            ends.append(start + k + 1 if verbatim else end)
 
-    at = 0
-    for match in _PATTERNS[english].finditer(text):
-        put(text[at : match.start()], at, match.start(), verbatim=True)
-        at = match.end()
-        if label := _LABEL.fullmatch(match[0]):
-            inner = normalise(label[1], language)
-            offset = match.start() + label.start(1)
-            spoken.append(inner.text)
-            starts += [offset + s for s in inner.starts]
-            ends += [offset + e for e in inner.ends]
-            continue
-        rule = _RULES[english][int(str(match.lastgroup)[1:])]
-        put(rule.speak(match), match.start(), match.end(), verbatim=False)
-    put(text[at:], at, len(text), verbatim=True)
-    return Spoken("".join(spoken), tuple(starts), tuple(ends))
+def _named(text: Traced) -> Traced:
+    """Names are read until none is left: "Dr." behind a word that was an abbreviation is a street."""
+    while True:
+        after = _spaced(english.named(text))
+        if after.text == text.text:
+            return after
+        text = after
+
+
+def _aside(match: re.Match[str]) -> str:
+    """What stands in brackets is set apart by pauses."""
+    return ", " if match.end() < len(match.string) else ""
+
+
+def _lines(text: Traced) -> Traced:
+    """One space or one line break where there are several."""
+    return text.spelled(_BLANK, lambda match: "\n" if "\n" in match[0] else " ")
+
+
+def _unless_mark(match: re.Match[str]) -> str | None:
+    """Marks of letters stay with them."""
+    return None if unicodedata.category(match[0]).startswith("M") else " "
+
+
+def _spaced(text: Traced) -> Traced:
+    """Single spaces, marks behind words, none at the beginning."""
+    text = text.spelled(_LEADING_DOT, lambda _: "").spelled(_SPACES, lambda _: " ").spelled(_BEFORE_MARK, lambda _: "")
+    text = text.spelled(_MARKS, lambda match: match[0][0]).spelled(_NO_PAUSE, lambda _: "").spelled(_LONG_RUN, _short)
+    text = text.spelled(_GLUED, lambda match: f"{match[0]} ")
+    return text.spelled(_AROUND, lambda _: "")
+
+
+def _short(match: re.Match[str]) -> str:
+    return "..." if match[0].startswith("...") else match[1]

@@ -139,6 +139,8 @@ def _tokens(text: str) -> list[_Token]:
             core = ""
         tail = raw[raw.rfind(core) + len(core) :] if core else raw
         found.append(_Token(match.start(), match.end(), core, _stop(tail, core)))
+    if found and found[-1].core.endswith("."):  # initials: their last dot ends the text, too
+        found[-1] = replace(found[-1], stop=".")
     return found
 
 

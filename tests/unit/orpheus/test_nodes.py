@@ -42,7 +42,7 @@ def test_sentences_do_not_depend_on_how_the_text_comes() -> None:
     whole = sentences([TEXT])
     assert [each["spoken"] for each in whole] == [
         "Hello there, Dr. Smith!".replace("Dr.", "Doctor"),
-        "It is 3.14, <laugh> or so.",
+        "It is three point one four, <laugh> or so.",
         "And… that is all",
     ]
     assert sentences(list(TEXT)) == whole

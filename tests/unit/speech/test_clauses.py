@@ -106,6 +106,8 @@ def test_a_border_waits_for_a_bounded_look_ahead_only(text: str) -> None:
         ("Hello there, friend. Bye.", ["Hello there, friend. ", "Bye."]),
         ("Sure, I can do that, of course.", ["Sure, I can do that, ", "of course."]),
         ("Well-known people — like her — came.", ["Well-known people — like her — ", "came."]),
+        ("It takes about 10 - 20 minutes. Fine.", ["It takes about 10 - 20 minutes. ", "Fine."]),
+        ("It takes about 10 - well, long.", ["It takes about 10 - ", "well, long."]),
         ("One two three—four.", ["One two three—", "four."]),
     ],
 )

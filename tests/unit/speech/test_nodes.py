@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,33 @@ def test_tokens_split_inside_characters_give_the_text_and_the_same_clauses(text:
         (c["text"], c["start"], c["end"], c["index"]) for c in whole
     ]
     assert all(text[c["start"] : c["end"]] == c["text"] for c in clauses)
+
+
+NUMBERED = "It was $1,234.56 on Jan. 5, 2024 at 10:30 p.m., 10 - 20 km from St. Louis. Call +1 555 123 4567, Dr. 𝐗 🙂!"
+
+
+@given(st.lists(st.integers(1, 9), max_size=60))
+def test_numbers_are_said_alike_wherever_the_text_is_cut(sizes: list[int]) -> None:
+    def said(pieces: Sequence[str]) -> list[Any]:
+        driver = Driver(ClauseSubmodule())
+        found: list[Any] = []
+        for piece in pieces:
+            done = driver("text", piece, 1)["clause"]
+            found += done.items if isinstance(done, Many) else ()
+        done = driver("text", "", 1, final=True)["clause"]
+        return found + list(done.items if isinstance(done, Many) else ())
+
+    borders = [0, *accumulate(sizes), len(NUMBERED)]
+    pieces = [NUMBERED[a:b] for a, b in pairwise(borders)]
+    cut, whole = said(pieces), said([NUMBERED])
+    assert [(c["spoken"], list(c["starts"]), list(c["ends"])) for c in cut] == [
+        (c["spoken"], list(c["starts"]), list(c["ends"])) for c in whole
+    ]
+    assert " ".join(c["spoken"] for c in whole) == (
+        "It was one thousand two hundred thirty-four dollars and fifty-six cents on January fifth, twenty twenty-four "
+        "at ten thirty p.m., ten to twenty kilometers from Saint Louis. Call plus one, five five five, one two three, "
+        "four five six seven, Doctor X!"
+    )
 
 
 def test_pieces_of_text_are_taken_as_well_and_a_segment_end_is_a_border() -> None:

@@ -1,0 +1,72 @@
+"""Marks of markdown and HTML, and addresses, out of a text that is to be said (pure)."""
+
+from __future__ import annotations
+
+import re
+
+from models.speech.traced import Traced
+
+_TOP = "com|org|net|edu|gov|io|ai|dev|app|info|de|fr|uk|eu|ch|at|us|co"
+_FILES = (
+    "py|js|ts|md|txt|pdf|png|jpe?g|gif|svg|json|ya?ml|toml|html?|css|csv|xml|zip|gz|exe|mp[34]|wav|docx?|xlsx?|pptx?|"
+    "sh|cpp|rs|go|java|ini|cfg|log|net"
+)
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}", re.ASCII)
+_URL = re.compile(r"(?:https?|ftp|wss?)://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?*_`]", re.ASCII | re.IGNORECASE)
+_DOMAIN = re.compile(
+    rf"(?<![\w@.-])(?:www\.)?(?:[A-Za-z0-9-]{{1,63}}\.){{1,8}}(?:{_TOP})(?![\w-]|\.\w)(?::\d{{1,5}})?(?:/[\w./-]*\w)?",
+    re.ASCII,
+)
+_FILE = re.compile(rf"(?<=[\w-])\.(?=(?:{_FILES})(?![\w.]\w|\w))|(?<!\S)\.(?=NET\b)", re.ASCII)
+_IMAGE_OR_LINK = re.compile(r"!?\[([^\]\[\n]{0,300})\]\([^)\s]{0,1000}(?:\s\"[^\"\n]{0,200}\")?\)")
+_REST_OF_LINK = re.compile(r"\]\([^)\s]{0,1000}\)")
+_REFERENCE = re.compile(r"\[\^?\d{1,3}\]|(?m:^[ \t]*\[[ xX]\][ \t])")
+_ENTITY = re.compile(r"&(?:amp|lt|gt|nbsp|quot|apos|#39);")
+_ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&quot;": '"', "&apos;": "'", "&#39;": "'"}
+_TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,200}>|<!--[^\n]{0,200}?-->")
+_FENCE = re.compile(r"(?m:^[ \t]*(?:```|~~~)[\w+-]*[ \t]*$)|```\w*|`+")
+_RULER = re.compile(r"(?m:^[ \t]*(?:[-*_=][ \t]*){3,}$)|(?m:^[ \t|:-]*\|[ \t]*:?-+[ \t|:-]*$)")
+_LINE_START = re.compile(r"(?m:^(?:[ \t]*(?:#{1,6}|>+|[-*+•])[ \t]+)+)(?:\[[ xX]\][ \t])?")
+_NUMBERED = re.compile(r"(?m:^([ \t]*\d{1,3})[.)](?=[ \t]+\S))")
+_EMPHASIS = re.compile(r"\*+|~~|(?<![^\W_])_+|_+(?![^\W_])")
+_SNAKE = re.compile(r"_+")
+_CELL = re.compile(r"[ \t]*\|[ \t]*")
+_FACE = re.compile(r"(?<![\w)])[:;=][-o*']?[)(\]\[DPp/\\|]+(?!\w)", re.ASCII)
+_PATH = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[\w.-]{1,64}){2,16}/?(?!\w)", re.ASCII)
+
+
+def plain(text: Traced) -> Traced:
+    """Links keep their label, addresses are spelled, marks go, rows of tables and list numbers become pauses."""
+    text = text.keeping(_IMAGE_OR_LINK).spelled(_REST_OF_LINK, lambda _: " ")
+    text = text.worded(_EMAIL, lambda match: spelled(match[0].replace("@", " at ")))
+    text = text.worded(_URL, _url).worded(_DOMAIN, _url).worded(_PATH, _path)
+    text = text.spelled(_ENTITY, lambda match: _ENTITIES[match[0]]).spelled(_TAG, lambda _: " ")
+    text = text.spelled(_FENCE, lambda _: "").spelled(_RULER, lambda _: " ").spelled(_LINE_START, lambda _: " ")
+    text = text.spelled(_REFERENCE, lambda _: "").spelled(_NUMBERED, lambda match: f"{match[1]},")
+    text = text.spelled(_FACE, lambda _: " ").worded(_FILE, lambda _: " dot ")
+    return text.spelled(_CELL, lambda _: ", ")
+
+
+def without_emphasis(text: Traced) -> Traced:
+    """Stars and underscores that are left."""
+    return text.spelled(_EMPHASIS, lambda _: "").spelled(_SNAKE, lambda _: " ")
+
+
+def _url(match: re.Match[str]) -> str:
+    shown = re.sub(r"^(?:\w+://)?(?:www\.)?", "", match[0], count=1, flags=re.IGNORECASE)
+    host, _, path = shown.partition("/")
+    path = re.split(r"[?#]", path, maxsplit=1)[0].strip("/")
+    host = re.split(r"[?#]", host, maxsplit=1)[0].rpartition("@")[2]
+    return spelled(host + ("".join(" slash " + part for part in path.split("/")) if path else ""))
+
+
+def _path(match: re.Match[str]) -> str:
+    path = match[0].rstrip(".")
+    return spelled(" slash ".join(path.split("/"))) + match[0][len(path) :]
+
+
+def spelled(address: str) -> str:
+    """An address as it is read out."""
+    for mark, word in ((".", " dot "), ("-", " dash "), ("_", " underscore "), (":", " colon "), ("+", " plus ")):
+        address = address.replace(mark, word)
+    return " ".join(re.sub(r"[^\w\s]", " ", address).split())

@@ -12,8 +12,12 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
+from mstar.tensors import Lease
+
 _ARRAY = 1
 _SLICE = 2
+_CRATE = 3
+_GROUP = 4
 
 
 class Slice:
@@ -38,6 +42,42 @@ class Slice:
 
     def __repr__(self) -> str:
         return f"Slice({self.stream!r}, {self.start}, {self.stop})"
+
+
+class Crate:
+    """An array on its way between workers: what it is, and its bytes in C order or where they lie.
+
+    `kind`: "numpy" | "scalar" (of numpy) | "torch"; `dtype` as the kind writes it.
+    """
+
+    __slots__ = ("body", "dtype", "kind", "shape")
+
+    def __init__(self, kind: str, dtype: str, shape: tuple[int, ...], body: bytes | memoryview | Lease) -> None:
+        self.kind = kind
+        self.dtype = dtype
+        self.shape = shape
+        self.body = body
+
+    def __repr__(self) -> str:
+        body = self.body if isinstance(self.body, Lease) else bytes(self.body)
+        return f"Crate({self.kind!r}, {self.dtype!r}, {self.shape}, {body!r})"
+
+
+class Group:
+    """Values that belong together, on their way between workers, where plain sequences come as lists.
+
+    `kind`: "many" | "rows" (of `mstar.tensors`) | "tuple".
+    """
+
+    __slots__ = ("cut", "kind", "parts")
+
+    def __init__(self, kind: str, parts: tuple[Any, ...], cut: bool = False) -> None:
+        self.kind = kind
+        self.parts = parts
+        self.cut = cut
+
+    def __repr__(self) -> str:
+        return f"Group({self.kind!r}, {self.parts!r}, {self.cut})"
 
 
 # ---------------------------------------------------------------------------------------------- client → conductor
@@ -107,6 +147,55 @@ class Credit(msgspec.Struct, frozen=True, tag=True):
     played: int = 0
 
 
+# ---------------------------------------------------------------------------------------------- worker → worker
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """Some items of a stream: one, or with `rows` those that are the rows of an array (None = as the stream keeps its
+    items). `cut` ends the segment after them. Without items, `none`.
+    """
+
+    value: Any
+    rows: bool | None = None
+    cut: bool = False
+    none: bool = False
+
+
+class Items(msgspec.Struct, frozen=True, tag=True):
+    """What one delivery puts into a stream whose consumer is on another worker; `index` is the first item's.
+
+    With `end` the stream has that many items in all.
+    """
+
+    request: str
+    stream: str
+    partition: str
+    index: int
+    pieces: tuple[Piece, ...] = ()
+    end: int | None = None
+
+
+class Room(msgspec.Struct, frozen=True, tag=True):
+    """From a stream's consumer to its producer: `upto` items (absolute) may be sent."""
+
+    request: str
+    stream: str
+    partition: str
+    upto: int
+
+
+class Pace(msgspec.Struct, frozen=True, tag=True):
+    """How far a request is ahead of its listener, from the worker that sounds to those that work for it.
+
+    `sounded` samples were emitted, `played` were heard; `begun`: something has left.
+    """
+
+    request: str
+    sounded: int
+    played: int
+    begun: bool
+
+
 # ---------------------------------------------------------------------------------------------- conductor → worker
 
 
@@ -114,7 +203,7 @@ class SessionOpened(msgspec.Struct, frozen=True, tag=True):
     """From the conductor to the workers of the session, and on from each of them (`worker`) to its client.
 
     So a client feeds only workers that know the session. `live` says which workers take which live stream, `outputs`
-    which emit which output.
+    which emit which output. `pins` picks among replicas (`mstar.placement.Placed.seat`).
     """
 
     session: str
@@ -126,6 +215,7 @@ class SessionOpened(msgspec.Struct, frozen=True, tag=True):
     outputs: Mapping[str, tuple[str, ...]] = {}
     settings: Mapping[str, Any] = {}
     trace: bool = False
+    pins: tuple[str, ...] = ()
 
 
 class SessionClosed(msgspec.Struct, frozen=True, tag=True):
@@ -269,6 +359,9 @@ Message: TypeAlias = (
     | Feed
     | Commit
     | Credit
+    | Items
+    | Room
+    | Pace
     | SessionOpened
     | SessionClosed
     | BeginRequest
@@ -311,7 +404,25 @@ def _encode(value: Any) -> Any:
         return msgspec.msgpack.Ext(_SLICE, msgspec.msgpack.encode((value.stream, value.start, value.stop)))
     if isinstance(value, np.generic):
         return value.item()
+    kept = _encode_kept(value)
+    if kept is not None:
+        return kept
     raise TypeError(f"a value of type {type(value).__name__} can not travel; arrays, text, numbers, lists and maps can")
+
+
+def _encode_kept(value: Any) -> msgspec.msgpack.Ext | None:
+    """What travels between workers only: values exactly as they are."""
+    match value:
+        case Crate():
+            body = value.body
+            where = (body.arena, body.number, body.offset, body.size) if isinstance(body, Lease) else None
+            head = msgspec.msgpack.encode((value.kind, value.dtype, value.shape, where))
+            inline = b"" if isinstance(body, Lease) else body
+            return msgspec.msgpack.Ext(_CRATE, b"".join((len(head).to_bytes(2, "little"), head, inline)))
+        case Group():
+            return msgspec.msgpack.Ext(_GROUP, _encoder.encode((value.kind, value.parts, value.cut)))
+        case _:
+            return None
 
 
 def _decode(code: int, body: memoryview) -> Any:
@@ -321,10 +432,22 @@ def _decode(code: int, body: memoryview) -> Any:
         return np.frombuffer(body[2 + length :], dtype=np.dtype(dtype)).reshape(shape)
     if code == _SLICE:
         return Slice(*msgspec.msgpack.decode(body))
+    return _decode_kept(code, body)
+
+
+def _decode_kept(code: int, body: memoryview) -> Any:
+    if code == _CRATE:
+        length = int.from_bytes(body[:2], "little")
+        kind, dtype, shape, where = msgspec.msgpack.decode(body[2 : 2 + length])
+        return Crate(kind, dtype, tuple(shape), body[2 + length :] if where is None else Lease(*where))
+    if code == _GROUP:
+        kind, parts, cut = _plain.decode(body)
+        return Group(kind, tuple(parts), cut)
     raise ValueError(f"unknown extension type {code}")
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
+_plain = msgspec.msgpack.Decoder(ext_hook=_decode)
 _decoder = msgspec.msgpack.Decoder(Envelope, ext_hook=_decode)
 
 

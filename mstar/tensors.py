@@ -41,5 +41,15 @@ class Rows:
     cut: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """`size` bytes at `offset` of an arena, held for whoever the message that names it is for."""
+
+    arena: str
+    number: int
+    offset: int
+    size: int
+
+
 Output: TypeAlias = "Value | Many | Rows"
 """What a node may put on an edge: a value, or on streaming edges several items at once."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import ssl
 from collections.abc import Mapping
@@ -31,9 +30,6 @@ def run(
 ) -> int:
     """Serve until SIGTERM or SIGINT → exit status. Raises WorkerLost if a process of the runtime ends."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    warning = placement.crowded(len(os.sched_getaffinity(0)))
-    if warning is not None:
-        log.warning("%s", warning)
     asyncio.run(_serve(settings, cards, families, placement))
     return 0
 

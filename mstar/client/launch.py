@@ -84,6 +84,7 @@ def launch(
     where = Path(tempfile.mkdtemp(prefix="mstar-")) if directory is None else directory
     run = Run(where, families, placement)
     try:
+        placement.check_threads(len(os.sched_getaffinity(0)))
         graphs = run.graphs()
         placed = run.placed(graphs)
         path = run.write()

@@ -10,7 +10,7 @@ from typing import Any
 
 from mstar.graph.declare import Graph
 from mstar.model import load_graph
-from mstar.placement import Placed, Placement, placement_of
+from mstar.placement import Placed, Placement, placement_of, tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,9 @@ class Run:
 
     def write(self) -> Path:
         path = self.directory / "run.json"
-        ranks = {rank.name: {"device": rank.device, "threads": rank.threads} for rank in self.placement.ranks}
         tree = {
             "families": {name: dict(each) for name, each in self.families.items()},
-            "placement": {"ranks": ranks, "families": self.placement.families},
+            "placement": tree_of(self.placement),
         }
         path.write_text(json.dumps(tree))
         return path

@@ -5,6 +5,7 @@ It is told of walks, never of tokens or chunks. Sessions and requests it does no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -31,7 +32,7 @@ from mstar.messages import (
     WalkDone,
     WorkerReady,
 )
-from mstar.placement import Placed
+from mstar.placement import Placed, Seating
 
 Out: TypeAlias = list[tuple[str, Message]]
 
@@ -40,6 +41,7 @@ Out: TypeAlias = list[tuple[str, Message]]
 class _Session:
     family: str
     client: str
+    seating: Seating
     requests: set[str] = field(default_factory=set)
 
 
@@ -120,21 +122,28 @@ class Conductor:
             )
         if message.session in self._sessions:
             return self._refuse(message.client, message.session, "", "session_exists", "a session of this name is open")
-        if not all(message.family in self._workers[worker].ready for worker in placed.workers):
+        pins = placed.pins(self._load())
+        seating = placed.seat(pins)
+        if not all(message.family in self._workers[worker].ready for worker in seating.workers):
             return self._refuse(message.client, message.session, "", "not_ready", "the workers are still loading")
-        self._sessions[message.session] = _Session(message.family, message.client)
+        self._sessions[message.session] = _Session(message.family, message.client, seating)
         self.counters["sessions"] += 1
         opened = SessionOpened(
             message.session,
             message.family,
             message.client,
-            placed.workers,
-            live=placed.live,
-            outputs=placed.outputs,
+            seating.workers,
+            live=seating.live,
+            outputs=seating.outputs,
             settings=message.settings,
             trace=message.trace,
+            pins=pins,
         )
-        return [(worker, opened) for worker in placed.workers]
+        return [(worker, opened) for worker in seating.workers]
+
+    def _load(self) -> Counter[str]:
+        """Sessions by worker."""
+        return Counter(worker for session in self._sessions.values() for worker in session.seating.workers)
 
     def _close(self, name: str) -> Out:
         session = self._sessions.pop(name, None)
@@ -142,7 +151,7 @@ class Conductor:
             return []
         for request in session.requests:
             del self._requests[request]
-        return [(worker, SessionClosed(name)) for worker in self._placed[session.family].workers]
+        return [(worker, SessionClosed(name)) for worker in session.seating.workers]
 
     # ------------------------------------------------------------------------------------------ requests
 
@@ -154,12 +163,11 @@ class Conductor:
         wrong = self._wrong(session.family, task, message)
         if wrong is not None or task is None:
             # Workers may hold live items that were sent right behind the request.
-            out: Out = [(worker, EndRequest(message.request)) for worker in self._placed[session.family].workers]
+            out: Out = [(worker, EndRequest(message.request)) for worker in session.seating.workers]
             return out + self._refuse(session.client, message.session, message.request, *(wrong or ("", "")))
         self._epochs += 1
         self.counters["requests"] += 1
-        placed = self._placed[session.family]
-        workers = tuple(sorted({placed.partitions[partition] for partition in task.start}))
+        workers = session.seating.of(task.start)
         begin = BeginRequest(
             message.session,
             message.request,
@@ -174,7 +182,7 @@ class Conductor:
         out = [(worker, begin) for worker in workers]
         for partition, walk in task.start.items():
             self.counters["walks"] += 1
-            out.append((placed.partitions[partition], BeginWalk(message.request, partition, walk)))
+            out.append((session.seating.homes[partition], BeginWalk(message.request, partition, walk)))
         return out
 
     def _wrong(self, family: str, task: Task | None, message: StartRequest) -> tuple[str, str, str] | None:
@@ -202,7 +210,7 @@ class Conductor:
         if following and not message.stopped:
             request.running[message.partition] = following
             self.counters["walks"] += 1
-            worker = self._placed[session.family].partitions[message.partition]
+            worker = session.seating.homes[message.partition]
             return [(worker, BeginWalk(message.request, message.partition, following))]
         del request.running[message.partition]
         return [] if request.running else self._end(message.request, "done")

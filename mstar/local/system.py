@@ -14,6 +14,7 @@ from mstar.graph.check import check
 from mstar.graph.declare import Graph
 from mstar.messages import WorkerReady
 from mstar.placement import Placement, one_rank
+from mstar.transport.inline import InlineTransport
 from mstar.worker.build import build_worker
 from mstar.worker.executor import InlineExecutor
 from mstar.worker.worker import Worker
@@ -48,7 +49,7 @@ class LocalSystem:
                 continue
             end = self._ends[rank.worker] = self.bus.endpoint(rank.worker)
             self.workers[rank.worker] = build_worker(
-                rank.worker, rank, graphs, placed, settings, end, self.clock, InlineExecutor()
+                rank.worker, rank, graphs, placed, settings, end, self.clock, InlineExecutor(), InlineTransport()
             )
             for family in families:
                 end.send(CONDUCTOR, WorkerReady(rank.worker, family, 0))

@@ -10,6 +10,7 @@ from mstar.client.run import Run
 from mstar.clock import MonotonicClock
 from mstar.messages import WorkerReady
 from mstar.node.life import Life
+from mstar.transport.inline import InlineTransport
 from mstar.worker.build import build_worker
 from mstar.worker.executor import ComputeThread
 
@@ -25,7 +26,7 @@ def run_worker(run: Run, name: str) -> None:
     clock = MonotonicClock()
     thread = ComputeThread(name)
     settings = {family: run.settings(family) for family in graphs}
-    worker = build_worker(name, rank, graphs, placed, settings, endpoint, clock, thread)
+    worker = build_worker(name, rank, graphs, placed, settings, endpoint, clock, thread, InlineTransport())
     endpoint.watch(thread.descriptor)
     life = Life(endpoint)
     for family in sorted(graphs):

@@ -251,6 +251,16 @@ class StreamBuffer:
         return max(0, self._bound - held)
 
     @property
+    def bound(self) -> int:
+        """Items it may hold before the producer should wait."""
+        return self._bound
+
+    @property
+    def room(self) -> int:
+        """Index behind the last item it could hold now; never falls."""
+        return self._read - self._context() + self._bound
+
+    @property
     def depth(self) -> int:
         """Items that wait to be taken."""
         return self._written - self._read

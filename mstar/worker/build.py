@@ -17,6 +17,7 @@ from mstar.errors import GraphError
 from mstar.graph.declare import Graph
 from mstar.placement import Placed, Rank
 from mstar.submodule import KVSubmodule, Submodule
+from mstar.transport.api import Transport
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted, host, qualified
 from mstar.worker.worker import Worker
@@ -31,6 +32,7 @@ def build_worker(
     endpoint: Endpoint,
     clock: Clock,
     executor: Executor,
+    transport: Transport,
 ) -> Worker:
     """Loads all weights of the rank. Raises WeightsError, GraphError."""
     torch.set_num_threads(rank.threads)
@@ -62,4 +64,4 @@ def build_worker(
         memory = dict.fromkeys(cached, KVSettings(device=rank.device))
         engines |= dict.fromkeys(cached, KVCacheEngine(cached, settings=memory, session_state=session_state))
     limits = {key: submodule.max_batch for key, submodule in parts.items()}
-    return Worker(name, families, engines, limits, endpoint, clock, executor)
+    return Worker(name, families, engines, limits, endpoint, clock, executor, transport)

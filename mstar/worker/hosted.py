@@ -13,7 +13,7 @@ from mstar.placement import Placed
 
 @dataclass(frozen=True, slots=True)
 class Inlet:
-    """A stream that ends in a partition hosted here."""
+    """A stream of the family, as its consumer takes it."""
 
     edge: StreamingGraphEdge
     live: bool  # its producer is the client
@@ -24,13 +24,15 @@ class Hosted:
     """One family on one worker; shared by all its sessions."""
 
     name: str
+    worker: str
+    placed: Placed
     components: Mapping[str, Component]  # those that run here
     tasks: Mapping[str, Task]
     silent: frozenset[str]  # tasks that end by themselves and sound nowhere
     live: Mapping[str, LiveInput]
-    inlets: Mapping[tuple[str, str], Inlet]  # (stream, partition here)
-    ports: Mapping[tuple[str, str], str]  # (partition here, streaming input) → stream
-    feeds: Mapping[str, tuple[tuple[str, str], ...]]  # partition here → the (stream, partition)s that its walks feed
+    inlets: Mapping[tuple[str, str], Inlet]  # (stream, partition)
+    ports: Mapping[tuple[str, str], str]  # (partition, streaming input) → stream
+    feeds: Mapping[str, tuple[tuple[str, str], ...]]  # partition → the (stream, partition)s that its walks feed
     emits: Mapping[str, Emit]
     depth: Mapping[str, int]  # component → how far down the request it lies
     walks: Mapping[tuple[str, str], WalkPlan]
@@ -45,9 +47,7 @@ def qualified(family: str, component: str) -> str:
 def host(graph: Graph, placed: Placed, worker: str) -> Hosted:
     """What `worker` needs to know of a checked graph."""
     plan = compile_graph(graph)
-    here = [partition for partition in graph.partitions if placed.partitions[partition.name] == worker]
-    names = {partition.name for partition in here}
-    used = {node.runs for partition in here for walk in partition.walks for node in section_nodes(walk.section)}
+    used = placed.components(worker)
     edges = [
         edge for partition in graph.partitions for walk in partition.walks for _, edge in section_edges(walk.section)
     ]
@@ -58,20 +58,26 @@ def host(graph: Graph, placed: Placed, worker: str) -> Hosted:
         for _, edge in section_edges(walk.section)
         if isinstance(edge, Emit) and edge.modality == "audio"
     }
-    inlets = {key: stream for key, stream in plan.streams.items() if key[1] in names}
     return Hosted(
         name=graph.name,
+        worker=worker,
+        placed=placed,
         components={each.name: each for each in graph.components if each.name in used},
         tasks={task.name: task for task in graph.tasks},
         silent=frozenset(task.name for task in graph.tasks if not task.standing and sounding.isdisjoint(task.start)),
         live={source.name: source for source in graph.live},
-        inlets={key: Inlet(stream.edge, CLIENT in stream.producers) for key, stream in inlets.items()},
-        ports={(stream.edge.partition, stream.input): stream.edge.name for stream in inlets.values()},
-        feeds={name: tuple(key for key, stream in plan.streams.items() if name in stream.producers) for name in names},
+        inlets={key: Inlet(stream.edge, CLIENT in stream.producers) for key, stream in plan.streams.items()},
+        ports={(stream.edge.partition, stream.input): stream.edge.name for stream in plan.streams.values()},
+        feeds={
+            partition.name: tuple(key for key, stream in plan.streams.items() if partition.name in stream.producers)
+            for partition in graph.partitions
+        },
         emits={edge.name: edge for edge in edges if isinstance(edge, Emit)},
         depth=_depths(graph),
-        walks={key: walk for key, walk in plan.walks.items() if key[0] in names},
-        last=frozenset((partition.name, walk.name) for partition in here for walk in partition.walks if not walk.then),
+        walks=plan.walks,
+        last=frozenset(
+            (partition.name, walk.name) for partition in graph.partitions for walk in partition.walks if not walk.then
+        ),
     )
 
 

@@ -75,7 +75,7 @@ class Intake:
         session = request.session
         family = session.family
         for (stream, partition), inlet in family.inlets.items():
-            if partition not in request.partitions:
+            if partition not in request.partitions or partition not in session.here:
                 continue
             edge = inlet.edge
             live = session.live.get(stream) if inlet.live else None

@@ -109,7 +109,7 @@ def _ahead(request: RequestState) -> float:
     """Seconds ahead of the listener; negative until something has left."""
     if request.sounded:
         return (request.sounded - request.played) / SOUND_RATE
-    return SILENT_AHEAD if request.silent and request.emitted else -1.0
+    return SILENT_AHEAD if request.silent and request.begun else -1.0
 
 
 def _has_room(request: RequestState, cursor: Cursor, node: int) -> bool:
@@ -117,8 +117,4 @@ def _has_room(request: RequestState, cursor: Cursor, node: int) -> bool:
     for emit in cursor.plan.emits(node):
         if emit.window is not None and request.weight.get(emit.name, 0) >= request.credit.get(emit.name, 0):
             return False
-    for edge in cursor.plan.streams_out(node):
-        buffer = request.buffers.get((edge.name, edge.partition))
-        if buffer is not None and buffer.free <= 0:
-            return False
-    return True
+    return not any(request.full(edge.name, edge.partition) for edge in cursor.plan.streams_out(node))

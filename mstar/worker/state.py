@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mstar.graph.cursor import Cursor
-from mstar.messages import Commit, Credit, Feed, Slice
+from mstar.messages import Commit, Credit, Feed, Items, Pace, Room, Slice
+from mstar.placement import Seating
 from mstar.streaming.buffer import StreamBuffer
 from mstar.streaming.history import History
 from mstar.tensors import Value
 from mstar.worker.hosted import Hosted
 
+Early = Feed | Commit | Credit | Items | Room | Pace
+"""What may come before its request: from the client, or from another worker that heard of it first."""
 EARLY = 256
-"""Messages a session may hold for requests that have not begun here."""
+"""Messages of clients a session may hold for requests that have not begun here."""
+EARLY_ITEMS = 8192
+"""Messages of other workers, likewise; the room of the streams bounds them below that."""
 TOMBSTONES = 64
 """Ended requests a session remembers, so that late messages for them are not taken for early ones."""
 
@@ -43,22 +48,29 @@ class LiveStream:
 class SessionState:
     name: str
     family: Hosted
+    seating: Seating
     client: str
     settings: Mapping[str, Value]
     trace: bool
     live: dict[str, LiveStream] = field(default_factory=dict)
     requests: dict[str, RequestState] = field(default_factory=dict)
-    early: list[Feed | Commit | Credit] = field(default_factory=list)  # what came before its request
+    early: list[Early] = field(default_factory=list)
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=TOMBSTONES))
 
-    def hold(self, message: Feed | Commit | Credit) -> bool:
+    @property
+    def here(self) -> frozenset[str]:
+        """The partitions whose home this worker is."""
+        return frozenset(name for name, worker in self.seating.homes.items() if worker == self.family.worker)
+
+    def hold(self, message: Early) -> bool:
         """Keep a message until its request begins; False if it is late, or too many wait."""
-        if message.request in self.ended or len(self.early) >= EARLY:
+        most = EARLY if isinstance(message, Feed | Commit | Credit) else EARLY_ITEMS
+        if message.request in self.ended or len(self.early) >= most:
             return False
         self.early.append(message)
         return True
 
-    def release(self, request: str) -> list[Feed | Commit | Credit]:
+    def release(self, request: str) -> list[Early]:
         """Take out what waited for a request."""
         held = [message for message in self.early if message.request == request]
         self.early = [message for message in self.early if message.request != request]
@@ -71,21 +83,36 @@ class SessionState:
 
 
 @dataclass(slots=True)
+class Outlet:
+    """A stream whose consumer is on another worker, as its producer sees it; all in items, absolute."""
+
+    worker: str
+    upto: int  # may be sent
+    produced: int = 0
+
+
+@dataclass(slots=True)
 class RequestState:
     """One request's share of this worker."""
 
     name: str
+    epoch: int
     session: SessionState
     settings: Mapping[str, Value]
     inputs: Mapping[str, Any]  # a Slice stands for items of a live stream
     positions: Mapping[str, int]
     seed: int
     partitions: frozenset[str]  # all that its task runs, here or elsewhere
+    workers: tuple[str, ...]  # that take part in it
     silent: bool = False  # it answers, and not in sound
     cursors: dict[str, Cursor] = field(default_factory=dict)  # partition → walk in progress
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)  # partition → kept values
     buffers: dict[tuple[str, str], StreamBuffer] = field(default_factory=dict)  # (stream, partition)
     produced: dict[tuple[str, str], int] = field(default_factory=dict)  # items put into (stream, partition)
+    outlets: dict[tuple[str, str], Outlet] = field(default_factory=dict)  # (stream, partition) that ends elsewhere
+    sources: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (stream, partition) here → worker feeding it
+    told: dict[tuple[str, str], int] = field(default_factory=dict)  # (stream, partition) here → room its source knows
+    begun: bool = False  # something has left for the client
     emitted: dict[str, int] = field(default_factory=dict)  # emissions per output
     weight: dict[str, int] = field(default_factory=dict)  # weight emitted per output
     credit: dict[str, int] = field(default_factory=dict)  # weight the client takes, absolute
@@ -93,6 +120,15 @@ class RequestState:
     sounded: int = 0  # samples emitted
     served: int = 0  # number of the last step it took part in
     deferred: bool = False  # waits for memory
+
+    def full(self, stream: str, partition: str) -> bool:
+        """Whether a stream takes no more items now; one into a partition that does not run takes all."""
+        key = (stream, partition)
+        buffer = self.buffers.get(key)
+        if buffer is not None:
+            return buffer.free <= 0
+        outlet = self.outlets.get(key)
+        return outlet is not None and outlet.produced >= outlet.upto
 
     def buffer(self, partition: str, port: str) -> StreamBuffer:
         """The buffer that feeds a streaming input."""

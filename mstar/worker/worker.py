@@ -25,8 +25,11 @@ from mstar.messages import (
     Credit,
     EndRequest,
     Feed,
+    Items,
     Message,
+    Pace,
     Progress,
+    Room,
     SessionClosed,
     SessionOpened,
     StepFailed,
@@ -35,12 +38,15 @@ from mstar.messages import (
     session_of,
 )
 from mstar.streaming.history import History
+from mstar.transport.api import Gone, Transport
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted
 from mstar.worker.intake import Intake
+from mstar.worker.links import Inlets, Outlets, sources_of
 from mstar.worker.measures import Measures
 from mstar.worker.memory import MemoryQueue
 from mstar.worker.outflow import Outflow
+from mstar.worker.pacing import Pacing
 from mstar.worker.ready import Choice, Ready
 from mstar.worker.state import LiveStream, RequestState, SessionState
 from mstar.worker.tracing import Tracing
@@ -60,6 +66,7 @@ class Worker:
         endpoint: Endpoint,
         clock: Clock,
         executor: Executor,
+        transport: Transport,
     ) -> None:
         self.name = name
         self.stopped = False
@@ -78,7 +85,11 @@ class Worker:
         self._ready = Ready(clock, limits)
         self._memory = MemoryQueue()
         self._intake = Intake(self._sessions, self._ready, self._late, self._reject)
-        self._outflow = Outflow(endpoint, self._ready)
+        self._transport = transport
+        self._outlets = Outlets(endpoint, transport)
+        self._inlets = Inlets(endpoint, transport, self._ready)
+        self._pacing = Pacing(endpoint)
+        self._outflow = Outflow(endpoint, self._ready, self._outlets, self._pacing)
 
     # ------------------------------------------------------------------------------------------ messages
 
@@ -87,9 +98,11 @@ class Worker:
             case Feed():
                 self._intake.feed(message)
             case Credit():
-                self._intake.credit(message)
+                self._credit(message)
             case Commit():
                 self._intake.commit(message)
+            case Items() | Room() | Pace():
+                self._hear(message)
             case BeginWalk():
                 self._begin_walk(message)
             case BeginRequest():
@@ -100,6 +113,11 @@ class Worker:
                 self._open(message)
             case SessionClosed(session=name):
                 self._close(name)
+            case _:
+                self._handle_seldom(message)
+
+    def _handle_seldom(self, message: Message) -> None:
+        match message:
             case Ask():
                 self._answer(message)
             case Stop():
@@ -109,7 +127,8 @@ class Worker:
 
     def _open(self, message: SessionOpened) -> None:
         family = self._families[message.family]
-        session = SessionState(message.session, family, message.client, message.settings, message.trace)
+        seating = family.placed.seat(message.pins)
+        session = SessionState(message.session, family, seating, message.client, message.settings, message.trace)
         for name, takers in message.live.items():
             if self.name in takers and family.live[name].scope == "session":
                 session.live[name] = LiveStream(History(max(family.live[name].history, 1)))
@@ -147,14 +166,17 @@ class Worker:
             return
         settings = {**session.settings, **message.settings}
         seed = settings.get("seed")
+        partitions = frozenset(session.family.tasks[message.task].start)
         request = RequestState(
             message.request,
+            message.epoch,
             session,
             settings,
             message.inputs,
             message.positions,
             seed if isinstance(seed, int) else zlib.crc32(message.request.encode()),
-            frozenset(session.family.tasks[message.task].start),
+            partitions,
+            session.seating.of(partitions),
             message.task in session.family.silent,
         )
         for name, emit in session.family.emits.items():
@@ -162,6 +184,8 @@ class Worker:
                 request.credit[name] = emit.window
         session.requests[message.request] = request
         self._intake.open_inlets(request)
+        self._outlets.open(request)
+        request.sources = sources_of(request)
         for held in session.release(message.request):
             self.handle(held)
 
@@ -186,6 +210,38 @@ class Worker:
             return
         self._ready.refresh(request, partition)
 
+    def _credit(self, message: Credit) -> None:
+        self._intake.credit(message)
+        request = self._find(message.request)
+        if request is not None:
+            self._pacing.note(request)
+
+    def _hear(self, message: Items | Room | Pace) -> None:
+        """What another worker of a request says."""
+        request = self._find(message.request)
+        if request is None:
+            session = self._sessions.get(session_of(message.request))
+            if session is None or not session.hold(message):
+                self._late()
+            return
+        match message:
+            case Items():
+                try:
+                    self._inlets.arrive(request, message)
+                except Gone:
+                    self._late()
+                except Rejected as wrong:
+                    self._reject(request, message.stream, wrong)
+            case Room():
+                if self._outlets.room(request, message):
+                    self._refresh(request)
+            case Pace():
+                self._pacing.take(request, message)
+
+    def _refresh(self, request: RequestState) -> None:
+        for partition in list(request.cursors):
+            self._ready.refresh(request, partition)
+
     def _find(self, request: str) -> RequestState | None:
         session = self._sessions.get(session_of(request))
         return session.requests.get(request) if session is not None else None
@@ -206,8 +262,12 @@ class Worker:
 
     def schedule(self) -> bool:
         """Hand the next batch to the executor, if it is free and something can run."""
-        if self._flight:
-            return False
+        scheduled = not self._flight and self._schedule()
+        self._inlets.tell()
+        self._pacing.tell()
+        return scheduled
+
+    def _schedule(self) -> bool:
         for request, reason in self._memory.overdue(self._clock.now())[:1]:
             self._fail(request, "memory", reason, "out_of_memory")
         firings: list[Firing] = []
@@ -238,6 +298,7 @@ class Worker:
             each, request, cursor = choice
             for port in cursor.missing_streams(each.node):
                 cursor.chunk(each.node, port, request.buffer(each.partition, port).take(now))
+                self._inlets.note(request, (request.session.family.ports[(each.partition, port)], each.partition))
             if not cursor.can_take(each.node):
                 self._outflow.deliver(request, each.partition, cursor.flush())
                 self._moved(request, each.partition, cursor)
@@ -313,8 +374,7 @@ class Worker:
                 self._outflow.end_streams(request, partition)
             done = WalkDone(request.name, partition, walk, cursor.stopped, dict(request.emitted))
             self._endpoint.send(CONDUCTOR, done)
-        for other in list(request.cursors):
-            self._ready.refresh(request, other)
+        self._refresh(request)
 
     # ------------------------------------------------------------------------------------------ endings
 
@@ -339,6 +399,8 @@ class Worker:
         del session.requests[request.name]
         session.bury(request.name)
         self._measures.ended(request)
+        self._transport.free(request.name)
+        self._pacing.forget(request)
         self._memory.served(request)
         for partition, cursor in request.cursors.items():
             self._ready.forget(request, partition, cursor)
@@ -390,6 +452,8 @@ class Worker:
             "runnable": len(self._ready),
             "in_flight": len(self._flight),
             "waiting_for_memory": len(self._memory),
+            "outlets": sum(len(request.outlets) for request in requests),
+            **self._transport.census(),
             "early_messages": sum(len(session.early) for session in sessions),
             "listeners": sum(len(each.listeners) for each in live),
             "wanted_slices": sum(len(each.wants) for each in live),

@@ -12,7 +12,6 @@ from typing import Any
 from mstar.client import Client, Emission, Request, RequestEnded
 from mstar.client.launch import launch
 from mstar.placement import placement_of
-from tests.bench.machine import ROOT
 
 MODULES = {
     "voice": "models.voice.model",
@@ -33,7 +32,7 @@ async def running(*families: str) -> AsyncIterator[Client]:
     placed = {name: EAR if name == "voice" else {"default": "main"} for name in families}
     ranks = RANKS if "voice" in families else {"main": RANKS["main"]}
     given: Mapping[str, Mapping[str, Any]] = {name: {"module": MODULES[name], "settings": {}} for name in families}
-    launched = launch(given, placement_of({"ranks": ranks, "families": placed}, path=str(ROOT)))
+    launched = launch(given, placement_of({"ranks": ranks, "families": placed, "oversubscribe": True}))
     try:
         await launched.ready()
         yield launched.client

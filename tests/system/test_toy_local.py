@@ -12,21 +12,13 @@ from models.toy.language import NUMBERS
 from models.toy.model import FAMILY, FRAME, SPEECH_WINDOW, WORD_FRAMES
 from mstar.client import Session, Slice
 from mstar.local import LocalSystem
-from mstar.placement import placement_of
+from tests.system.shapes import SHAPES, shape
 from tests.system.toy import end_of, items, sound_of, text_of, tones, values
 
-EAR = placement_of(
-    {
-        "ranks": {"ear": {"threads": 1}, "main": {"threads": 1}},
-        "families": {"toy": {"default": "main", "nodes": {"vad": "ear", "turn": "ear"}}},
-    }
-)
 
-
-@pytest.fixture(params=["one rank", "ear apart"])
+@pytest.fixture(params=SHAPES)
 def system(request: pytest.FixtureRequest) -> LocalSystem:
-    placement = EAR if request.param == "ear apart" else None
-    return LocalSystem({"toy": FAMILY.graph({})}, placement=placement)
+    return LocalSystem({"toy": FAMILY.graph({})}, placement=shape(request.param))
 
 
 def ask(text: str, *before: tuple[str, str]) -> dict[str, object]:

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mstar import messages
-from mstar.messages import Emission, Envelope, Feed, Message, Slice, decode, encode, session_of
+from mstar.messages import (
+    Crate,
+    Emission,
+    Envelope,
+    Feed,
+    Group,
+    Message,
+    Piece,
+    Slice,
+    decode,
+    encode,
+    session_of,
+)
 
 KINDS = get_args(Message)
 VALUES: dict[Any, Any] = {str: "text", int: 7, bool: True, Any: [1, "two", {"three": 3.5}, None, b"four"]}
@@ -31,6 +43,8 @@ def value_of(kind: Any) -> Any:
         return {"mic": ("worker.a", "worker.b")}
     if "Mapping" in shown:
         return {"x": {"y": [1, 2]}, "part": Slice("mic", 3, 9)}
+    if "Piece" in shown:
+        return (Piece(Crate("numpy", "<f4", (1,), b"1234"), True, True, True), Piece(Group("tuple", (1, "x"))))
     if "tuple[tuple" in shown:
         return ((1.5, "worker", 3), ())
     if "tuple" in shown:
@@ -53,7 +67,7 @@ def test_no_message_is_missing_from_the_union() -> None:
         for each in vars(messages).values()
         if isinstance(each, type) and issubclass(each, msgspec.Struct) and each.__module__ == messages.__name__
     }
-    assert defined - {Envelope} == set(KINDS)
+    assert defined - {Envelope, Piece} == set(KINDS)
 
 
 def through(value: Any) -> Any:

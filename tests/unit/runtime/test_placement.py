@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pytest
 
+from models.registry import module_of
 from models.toy.model import FAMILY
 from mstar.errors import Rejected
-from mstar.placement import Placement, one_rank, placement_of, read_placement
-from server import serve
-from server.settings import Settings
+from mstar.model import load_graph
+from mstar.placement import Placement, one_rank, read_placement
 
 GRAPH = FAMILY.graph({})
 EAR = """\
@@ -33,9 +32,9 @@ def read(path: Path, text: str) -> Placement:
 
 
 def test_nodes_run_where_they_are_put_and_streams_go_to_all_who_take_them(tmp_path: Path) -> None:
-    placed = read(tmp_path, EAR).place("toy", GRAPH)
-    assert {placed.partitions[name] for name in ("ear", "turns")} == {"worker.ear"}
-    assert {placed.partitions[name] for name in ("asr", "lm", "vocoder")} == {"worker.main"}
+    placed = read(tmp_path, EAR).place("toy", GRAPH).seat()
+    assert {placed.homes[name] for name in ("ear", "turns")} == {"worker.ear"}
+    assert {placed.homes[name] for name in ("asr", "lm", "vocoder")} == {"worker.main"}
     assert placed.live["mic"] == ("worker.ear", "worker.main")
     assert placed.outputs["speech"] == ("worker.ear",)
     assert placed.outputs["audio"] == ("worker.main",)
@@ -52,15 +51,34 @@ def test_without_a_file_everything_is_on_one_rank() -> None:
         ("{vad: ear, turn: ear}", "{vad: nowhere}", 8, "vad of family toy is on rank 'nowhere', which does not exist"),
         ("default: main", "default: other", 7, "default of family toy is on rank 'other', which does not exist"),
         ("{vad: ear, turn: ear}", "{nose: ear}", 8, "family toy has no node 'nose'; it has LM, "),
-        ("{vad: ear, turn: ear}", "{prompt: ear}", 8, "partition 'lm' of toy is on two ranks: "),
+        (
+            "{vad: ear, turn: ear}",
+            "{LM: {begin: ear}}",
+            8,
+            "node LM of family toy is in no walk 'begin', but in ",
+        ),
+        ("{vad: ear, turn: ear}", "{LM: {decode: far}}", 8, "LM in walk decode of family toy is on rank 'far'"),
+        ("{vad: ear, turn: ear}", "{tone: [ear, ear]}", 8, "tone of family toy is on a rank twice"),
+        ("{vad: ear, turn: ear}", "{tone: []}", 8, "tone of family toy is on a rank twice, or on none"),
+        ("{vad: ear, turn: ear}", "{tone: 3}", 8, "tone of family toy must be on a rank"),
+        ("{vad: ear, turn: ear}", "{vad: ear, vad: main}", 8, "key 'vad' stands twice, first in line 8"),
+        ("  ear: {threads: 1}", "  main: {threads: 1}", 4, "rank 'main' stands twice, first in line 3"),
+        ("nodes: {vad: ear, turn: ear}", "partitions: {mouth: ear}", 8, "family toy has no partition 'mouth'; it has "),
+        (
+            "nodes: {vad: ear, turn: ear}",
+            "partitions: {lm: {sing: ear}}",
+            8,
+            "partition lm of family toy is in no walk",
+        ),
+        ("families:", "oversubscribe: 1\nfamilies:", 5, "`oversubscribe` must be true or false"),
         ("threads: 2}", "threads: none}", 4, "rank main: threads must be a positive integer"),
         ("threads: 2}", "threads: true}", 4, "rank main: threads must be a positive integer"),
         ("threads: 1}", "threads: 0}", 3, "rank ear: threads must be a positive integer"),
         ("{threads: 1}", "{cores: 1}", 3, "rank ear has an unknown field; known: device, threads"),
         ("{threads: 1}", "7", 3, "rank ear must be {device, threads}"),
         ("ranks:", "rank:", None, "`ranks` must map names to {device, threads}"),
-        ("families:", "family:", 5, "unknown field 'family'; known: ranks, families"),
-        ("default: main", "defaults: main", 6, "family toy must be {default, nodes}"),
+        ("families:", "family:", 5, "unknown field 'family'; known: ranks, families, oversubscribe"),
+        ("default: main", "defaults: main", 6, "family toy must be {default, partitions, nodes}"),
         ("{vad: ear, turn: ear}", "[vad]", 8, "`nodes` of family toy must map nodes to ranks"),
         ("{vad: ear, turn: ear}", "{vad: ear", 9, "expected ',' or '}'"),
     ],
@@ -87,17 +105,49 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         read_placement(tmp_path / "nowhere.yaml")
 
 
-def test_more_threads_than_cores_are_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    placement = placement_of({"ranks": {"ear": {"threads": 1}, "main": {"threads": 2}}})
-    assert placement.crowded(3) is None
-    assert (placement.crowded(2) or "").startswith("3 threads (ear 1, main 2) on 2 cores")
-    monkeypatch.setattr("server.serve.asyncio.run", lambda serving: serving.close())
-    for cores, lines in ((2, 1), (4, 0)):
-        caplog.clear()
-        monkeypatch.setattr("server.serve.os.sched_getaffinity", lambda _, n=cores: set(range(n)))
-        with caplog.at_level(logging.WARNING, "mstar.server"):
-            assert serve.run(Settings(families=("toy",)), {}, {}, placement) == 0
-        assert len(caplog.messages) == lines
-        assert all("3 threads (ear 1, main 2) on 2 cores" in message for message in caplog.messages)
+def test_more_threads_than_cores_are_refused_unless_the_file_allows_them(tmp_path: Path) -> None:
+    placement = read(tmp_path, EAR)
+    placement.check_threads(3)
+    with pytest.raises(Rejected, match=r"placement\.yaml:2: 3 threads \(ear 1, main 2\) on 2 cores"):
+        placement.check_threads(2)
+    read(tmp_path, EAR + "oversubscribe: true\n").check_threads(1)
+
+
+def test_a_node_may_be_placed_by_walk_and_its_partition_is_at_home_where_most_fires(tmp_path: Path) -> None:
+    text = EAR.replace("{vad: ear, turn: ear}", "{LM: {prefill: ear, prefill_heard: ear, warm: ear, lm.decode: main}}")
+    seating = read(tmp_path, text).place("toy", GRAPH).seat()
+    assert seating.homes["lm"] == "worker.main"
+    assert seating.away == {("lm", walk, "LM"): "worker.ear" for walk in ("prefill", "prefill_heard", "warm")}
+    assert seating.moving == {"LM"}
+    assert seating.of(["lm", "words"]) == ("worker.ear", "worker.main")
+    assert seating.of(["words"]) == ("worker.main",)
+
+
+def test_the_home_of_a_loop_is_where_its_body_runs(tmp_path: Path) -> None:
+    text = EAR.replace("{vad: ear, turn: ear}", "{predict: ear, guide: ear, combine: ear}")
+    seating = read(tmp_path, text).place("toy", GRAPH).seat()
+    assert seating.homes["world"] == "worker.ear"
+    assert set(seating.away) == {("world", "roll", "encode"), ("world", "roll", "decode")}
+
+
+def test_a_session_gets_the_replica_with_the_fewest_sessions_and_equal_lists_go_together(tmp_path: Path) -> None:
+    text = EAR.replace("{vad: ear, turn: ear}", "{tone: [ear, main], vocoder: [ear, main]}")
+    placed = read(tmp_path, text).place("toy", GRAPH)
+    assert placed.choices == (("worker.ear", "worker.main"),)
+    assert placed.pins({}) == ("worker.ear",)
+    assert placed.pins({"worker.ear": 2, "worker.main": 1}) == ("worker.main",)
+    for worker in ("worker.ear", "worker.main"):
+        seating = placed.seat((worker,))
+        assert seating.homes["tone"] == seating.homes["vocoder"] == worker
+        assert seating.outputs["audio"] == (worker,)
+    assert placed.seat() is placed.seat(("worker.ear",))
+    assert placed.workers == ("worker.ear", "worker.main")
+
+
+@pytest.mark.parametrize("path", sorted(Path("models").glob("*/placement*.yaml")), ids=str)
+def test_every_shipped_file_places_its_family(path: Path) -> None:
+    family = path.parent.name
+    placement = read_placement(path)
+    placed = placement.place(family, load_graph(module_of(family), {}))
+    assert set(placed.workers) == {rank.worker for rank in placement.ranks}
+    assert not placed.seat().away

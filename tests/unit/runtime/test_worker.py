@@ -33,6 +33,7 @@ from mstar.messages import (
 )
 from mstar.placement import one_rank
 from mstar.tensors import Value
+from mstar.transport.inline import InlineTransport
 from mstar.worker.executor import InlineExecutor
 from mstar.worker.hosted import host
 from mstar.worker.memory import PATIENCE
@@ -112,6 +113,7 @@ class Bench:
             bus.endpoint(NAME),
             self.clock,
             InlineExecutor(),
+            InlineTransport(),
         )
 
     def open(self, *sessions: str) -> None:

@@ -56,9 +56,9 @@ SERVER: web.AppKey[Server] = web.AppKey("server", Server)
 
 SHARED = {
     "Vary": "Origin",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, If-Match",
     "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE, OPTIONS",
-    "Access-Control-Expose-Headers": "Location, Retry-After",
+    "Access-Control-Expose-Headers": "Location, Retry-After, ETag, Link",
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

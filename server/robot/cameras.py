@@ -1,10 +1,15 @@
-"""One slot for each camera: the newest frame wins (pure)."""
+"""The newest frames of every camera: one each, or as many as it takes to find some that were taken together (pure)."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from server.robot.frames import Frame
+from server.robot.sync import newest_set
+
+KEPT = 8
+"""Frames of a camera that are kept to find sets; of a camera that is looked at alone, one is."""
 
 
 class Cameras:
@@ -12,36 +17,48 @@ class Cameras:
 
     def __init__(self, count: Callable[[str], None]) -> None:
         self._count = count
-        self._newest: dict[str, Frame] = {}
+        self._frames: dict[str, deque[Frame]] = {}  # the newest last
         self._used: dict[str, int] = {}  # camera → the last frame that went to the model
 
-    def put(self, frame: Frame) -> bool:
+    def put(self, frame: Frame, *, kept: int = 1) -> bool:
         """Whether it was taken: one that is not newer than the last is not."""
-        last = self._newest.get(frame.name)
-        if last is not None and frame.seq <= last.seq:
+        frames = self._frames.setdefault(frame.name, deque())
+        if frames and frame.seq <= frames[-1].seq:
             self._count("disordered")
             return False
-        if last is not None and self._used.get(frame.name) != last.seq:
-            self._count("dropped")
-        self._newest[frame.name] = frame
+        while len(frames) >= kept:
+            self._drop(frames.popleft())
+        frames.append(frame)
         return True
 
     def use(self, frames: Mapping[str, Frame]) -> None:
-        """They go to the model."""
+        """They go to the model; those before them are not wanted any more."""
         for name, frame in frames.items():
+            held = self._frames.get(name, deque())
+            while held and held[0].seq < frame.seq:
+                self._drop(held.popleft())
             if self._used.get(name) != frame.seq:
                 self._used[name] = frame.seq
                 self._count("used")
 
     def fresh(self, since: float) -> dict[str, Frame]:
         """The newest frames captured at or after `since`, of the robot's clock."""
-        return {name: frame for name, frame in self._newest.items() if frame.t_capture >= since}
+        newest = {name: frames[-1] for name, frames in self._frames.items() if frames}
+        return {name: frame for name, frame in newest.items() if frame.t_capture >= since}
+
+    def together(self, frames: Mapping[str, Frame], window: float) -> dict[str, Frame] | None:
+        """The newest frames of the cameras of `frames` that were taken within `window` seconds, if there are such."""
+        return newest_set({name: tuple(self._frames[name]) for name in frames}, window)
 
     def newer(self) -> bool:
         """Whether a frame is there that did not go to the model."""
-        return any(self._used.get(name) != frame.seq for name, frame in self._newest.items())
+        return any(frames and self._used.get(name) != frames[-1].seq for name, frames in self._frames.items())
 
     @property
     def seen(self) -> tuple[str, ...]:
         """Cameras that have sent a frame."""
-        return tuple(self._newest)
+        return tuple(self._frames)
+
+    def _drop(self, frame: Frame) -> None:
+        if self._used.get(frame.name, -1) < frame.seq:
+            self._count("dropped")

@@ -20,16 +20,17 @@ class RobotClock:
     """
 
     def __init__(self) -> None:
-        self._pings: deque[tuple[float, float]] = deque(maxlen=PINGS)  # (round trip, offset)
+        self._pings: deque[tuple[float, float, float | None]] = deque(maxlen=PINGS)  # (round trip, offsets)
         self._arrivals: deque[float] = deque(maxlen=ARRIVALS)
 
     @property
     def pings(self) -> int:
         return len(self._pings)
 
-    def ponged(self, sent: float, robot: float, received: float) -> None:
-        """A ping left at `sent` and was back at `received`; the robot's clock said `robot` meanwhile."""
-        self._pings.append((received - sent, (sent + received) / 2 - robot))
+    def ponged(self, sent: float, robot: float, received: float, wall: float | None = None) -> None:
+        """A ping left at `sent` and was back at `received`; the robot's clocks said `robot`, `wall` meanwhile."""
+        middle = (sent + received) / 2
+        self._pings.append((received - sent, middle - robot, None if wall is None else middle - wall))
 
     def arrived(self, captured: float, received: float) -> None:
         """A frame of the robot's time `captured` came at `received`."""
@@ -38,8 +39,19 @@ class RobotClock:
     def robot(self, now: float) -> float | None:
         """The robot's time at the server's time `now`; None before anything came."""
         if self._pings:
-            return now - min(self._pings)[1]
+            return now - self._quickest()[1]
         return now - min(self._arrivals) if self._arrivals else None
+
+    def ours(self, wall: float) -> float | None:
+        """The server's time at which the robot's wall clock said so; None if it never told that clock.
+
+        Of the same ping as the offset above: from the robot's wall clock to its monotonic one no error of it is left.
+        """
+        offset = self._quickest()[2] if self._pings else None
+        return None if offset is None else wall + offset
+
+    def _quickest(self) -> tuple[float, float, float | None]:
+        return min(self._pings, key=lambda ping: ping[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mstar.tensors import Value
 from server.robot.events import ServerEvent
-from server.robot.frames import Frame, Shot
+from server.robot.frames import Frame, Undeveloped
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Goal:
     """`shot` is None once the runtime's session knows the goal by its name."""
 
     name: str
-    shot: Shot | None
+    shot: Undeveloped | None
 
 
 @dataclass(frozen=True, slots=True)

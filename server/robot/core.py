@@ -12,21 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
-import numpy as np
 from msgspec import UNSET
 
 from models.registry import Planner, Policy
 from mstar.errors import Rejected
 from mstar.tensors import Value
-from server.robot.cameras import Cameras
+from server.robot.cameras import KEPT, Cameras
 from server.robot.clock import Acting, RobotClock
 from server.robot.commands import Begin, Cancel, Command, Count, End, Goal, Send, Show
 from server.robot.events import (
     Ask,
     AskEnded,
+    CameraBack,
+    CameraFrozen,
     ClientEvent,
     Fault,
     Fields,
+    Heard,
     Ping,
     Pong,
     Reset,
@@ -34,16 +36,19 @@ from server.robot.events import (
     SessionCreated,
     SessionReset,
     SessionResumed,
+    SessionStopped,
     SessionUpdate,
     SessionUpdated,
     Shown,
     State,
     Stop,
 )
-from server.robot.frames import Frame, Kind
-from server.robot.offers import Offer, cameras_of, described, states_of
-from server.robot.questions import numbers
+from server.robot.frames import Frame, Kind, Undeveloped
+from server.robot.given import arrays, check_ask, check_state, updated
+from server.robot.offers import Offer, cameras_of, described
 from server.robot.replies import Latency, Source, reply
+from server.robot.spoken import says
+from server.robot.sync import Watch
 
 QUICK_PINGS, PING_SECONDS = 4, 2.0
 """The first pings follow one another; then one every so often."""
@@ -123,10 +128,13 @@ class RobotCore:
         self._pings = itertools.count(1)
         self._next_ping = now
         self._congested = False
+        self._undated: dict[str, tuple[float, Undeveloped]] = {}  # camera → its newest, while no clock is known
+        self._watch = Watch()
 
     def _forget(self) -> None:
         """An episode begins, or goes on after an unknown time."""
         self._cameras = Cameras(lambda fate: self._out.append(Count("frames", fate)))
+        self._seen: dict[str, int] = {}  # camera → pictures of its video
         self._state: State | None = None
         self._given_up: frozenset[str] = frozenset()  # cameras that the last chunk did without: not waited for
         self._acting: Acting | None = None
@@ -161,9 +169,34 @@ class RobotCore:
                     text = f"there is no camera {frame.name!r:.80}; known: {', '.join(known)}"
                     return self.refuse(Rejected(text, code="unknown_camera", param="name"), now)
                 self._clock.arrived(frame.t_capture, now)
-                if self._cameras.put(frame):
-                    self._show(frame)
+                self._put(frame, now)
         return self._done(now)
+
+    def seen(self, camera: str, taken: float, shot: Undeveloped, now: float) -> list[Command]:
+        """A picture of a camera's video, captured at the server's time `taken`. Pictures are numbered as they come."""
+        at = self._clock.robot(taken)
+        if at is not None:
+            self._date(camera, at, shot, now)
+        else:  # the answer to a first ping will say when it was
+            if camera in self._undated:
+                self._out.append(Count("frames", "dropped"))
+            self._undated[camera] = (taken, shot)
+        return self._done(now)
+
+    def heard(self, text: str, now: float) -> list[Command]:
+        """Somebody said something: a word to stop by ends the ask, and the epoch of what the robot was given."""
+        self._send(Heard(text))
+        said = says(text, self._fields.stop)
+        if said:
+            self._end_ask("stopped")
+            self._acting = None
+            self.epoch += 1
+            self._send(SessionStopped(self.epoch, said))
+        return self._done(now)
+
+    def wall(self, stamp: float) -> float | None:
+        """The server's time at which the robot's wall clock said so, if it has told that clock."""
+        return self._clock.ours(stamp)
 
     def congested(self, congested: bool, now: float) -> list[Command]:
         """Whether the client has stopped reading: then nothing new is begun."""
@@ -175,11 +208,11 @@ class RobotCore:
             case SessionUpdate(session=fields):
                 self._update(fields)
             case State():
-                self._check_state(event)
+                check_state(event, self.offer)
                 if self._state is None or event.t >= self._state.t:
                     self._state = event
             case Ask():
-                self._check_ask()
+                check_ask(self._fields, self.offer, goal=self._goal is not None)
                 self._end_ask("superseded")
                 self._asked = _Asked(event, now)
             case Stop():
@@ -189,50 +222,34 @@ class RobotCore:
                 self.epoch += 1
                 self._forget()
                 self._send(SessionReset(self.epoch))
-            case Pong(id=number, t=t):
+            case Pong(id=number, t=t, wall=wall):
                 sent = self._sent.pop(number, None)
                 if sent is not None:
-                    self._clock.ponged(sent, t, now)
+                    self._clock.ponged(sent, t, now, wall)
+                    self._date_those_before(now)
                     self._next_ping = now if self._clock.pings < QUICK_PINGS else now + PING_SECONDS
 
     def _update(self, fields: Fields) -> None:
         """All of it or nothing. Raises Rejected."""
-        if fields.cameras is not UNSET and fields.cameras is not None:
-            known = cameras_of(self.offer)
-            unknown = [name for name in fields.cameras if name not in known]
-            if unknown or not fields.cameras:
-                text = f"cameras are some of {', '.join(known)}"
-                raise Rejected(text, code="unknown_camera", param="session.cameras")
-        if fields.blend is True and not (isinstance(self.offer, Policy) and self.offer.blends):
-            raise Rejected("this model does not blend its chunks", param="session.blend")
-        given = {
-            name: value
-            for name in ("cameras", "rate", "stale_ms", "wait_ms", "prompt", "blend")
-            if (value := getattr(fields, name)) is not UNSET
-        }
-        self._fields = msgspec.structs.replace(self._fields, **given)
+        self._fields = updated(self._fields, fields, self.offer)
         if fields.goal is not UNSET and (self._goal is None or self._goal.name != fields.goal):
             self._goal = Goal(fields.goal, None) if fields.goal else None
         self._send(SessionUpdated(self.shown))
 
-    def _check_state(self, event: State) -> None:
-        wanted = states_of(self.offer)
-        values = event.values if isinstance(event.values, dict) else dict.fromkeys(list(wanted)[:1], event.values)
-        for key in values:
-            if key not in wanted:
-                raise Rejected(f"unknown state {key!r:.80}; known: {', '.join(wanted)}", param=f"values.{key}")
-        for key, size in wanted.items():
-            numbers(key, values.get(key), size)
+    def _date(self, camera: str, at: float, shot: Undeveloped, now: float) -> None:
+        number = self._seen[camera] = self._seen.get(camera, 0) + 1
+        self._put(Frame(Kind.CAMERA, camera, number, at, shot), now)
 
-    def _check_ask(self) -> None:
-        if not self._fields.rate:
-            raise Rejected(
-                "the model does not say how many actions it gives a second: session.rate has to",
-                code="missing_key",
-                param="session.rate",
-            )
-        if isinstance(self.offer, Planner) and self._goal is None:
-            raise Rejected("a planner needs a goal: send a picture, or name one", code="no_goal", param="session.goal")
+    def _date_those_before(self, now: float) -> None:
+        undated, self._undated = self._undated, {}
+        for camera, (taken, shot) in undated.items():
+            self._date(camera, self._clock.robot(taken) or 0.0, shot, now)
+
+    def _put(self, frame: Frame, now: float) -> None:
+        if self._watch.arrived(frame.name, now):
+            self._send(CameraBack(frame.name))
+        if self._cameras.put(frame, kept=1 if self._fields.sync_ms is None else KEPT):
+            self._show(frame)
 
     # ------------------------------------------------------------------------------------------- the runtime
 
@@ -289,14 +306,21 @@ class RobotCore:
         asked = self._asked
         waits = asked is not None and self._running is None and not asked.told and not self._congested
         wait = asked.since + self._fields.wait_ms / 1000 if asked is not None and waits else math.inf
-        return min(self._next_ping, self._expires, wait)
+        return min(self._next_ping, self._expires, wait, self._watch.due(self._patience))
 
     def tick(self, now: float) -> list[Command]:
         if now >= self._expires:
             self._send(Fault("session_expired", f"A session lives {self.identity.seconds:.0f} s."))
             self._out.append(End(1001, "session_expired"))
             self._expires = math.inf
+        for camera in self._watch.stopped(self._patience, now):
+            self._send(CameraFrozen(camera))
         return self._done(now)
+
+    @property
+    def _patience(self) -> float:
+        """How long a camera may be still before it is told."""
+        return math.inf if self._fields.frozen_ms is None else self._fields.frozen_ms / 1000
 
     # ------------------------------------------------------------------------------------------- inside
 
@@ -340,12 +364,21 @@ class RobotCore:
         frames = {} if idle else self._cameras.fresh((robot or 0.0) - self._fields.stale_ms / 1000)
         absent = [name for name in self._fields.cameras or self._cameras.seen if name not in frames]
         waited = now >= asked.since + self._fields.wait_ms / 1000
-        if not frames or self._state is None:
+        together = self._together(frames)
+        if not frames or (absent and self._fields.frozen == "report"):
             if waited:
-                self._report(asked, (absent or ["a frame"]) if not frames else ["state"])
-        elif waited or self._given_up.issuperset(absent):
+                self._report(asked, absent or ["clock.pong" if self._undated else "a frame"])
+        elif self._state is None:
+            if waited:
+                self._report(asked, ["state"])
+        elif waited or (self._given_up.issuperset(absent) and together is not None):
             self._given_up = frozenset(absent)
-            self._start(asked, frames, tuple(absent), robot or 0.0, now)
+            self._start(asked, together or frames, tuple(absent), robot or 0.0, now)
+
+    def _together(self, frames: dict[str, Frame]) -> dict[str, Frame] | None:
+        """The newest set of these cameras; without a window for sets, their newest frames."""
+        window = self._fields.sync_ms
+        return frames if window is None else self._cameras.together(frames, window / 1000)
 
     def _report(self, asked: _Asked, lacks: list[str]) -> None:
         if not asked.told:
@@ -370,9 +403,6 @@ class RobotCore:
         settings = dict(ask.settings)
         if ask.deadline_ms is not None and isinstance(self.offer, Planner):
             settings["deadline_ms"] = ask.deadline_ms
-        wanted = states_of(self.offer)
-        values = state.values if isinstance(state.values, dict) else {next(iter(wanted)): state.values}
-        numbered = {key: np.asarray(values[key], np.float32) for key in wanted}
         goal = self._goal if isinstance(self.offer, Planner) else None
         key = next(self._keys)
         source = Source(
@@ -381,4 +411,6 @@ class RobotCore:
         )  # fmt: skip
         self._running = _Running(key, source)
         self._cameras.use(frames)
-        self._out.append(Begin(key, frames, numbered, self._fields.prompt, goal, settings, previous, delay))
+        self._out.append(
+            Begin(key, frames, arrays(state, self.offer), self._fields.prompt, goal, settings, previous, delay)
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -12,6 +12,7 @@ from server.events.decode import described
 
 Seconds = float
 Positive = Annotated[float, Meta(gt=0)]
+Frozen: TypeAlias = Literal["mask", "report"]
 
 
 class Fields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,10 +21,15 @@ class Fields(Struct, frozen=True, forbid_unknown_fields=True):
     cameras: list[str] | None | UnsetType = UNSET  # wait for these; null = for those that have sent anything
     rate: Positive | UnsetType = UNSET  # control steps per second
     stale_ms: Positive | UnsetType = UNSET  # an older frame is not used
-    wait_ms: Positive | UnsetType = UNSET  # longest wait for a camera
+    wait_ms: Positive | UnsetType = UNSET  # longest wait for a camera, or for a set
+    sync_ms: Positive | None | UnsetType = UNSET  # pictures of several cameras lie no further apart; null = anyhow
+    frozen: Frozen | UnsetType = UNSET  # a camera that does not come within wait_ms: do without, or fail and say so
+    frozen_ms: Positive | None | UnsetType = UNSET  # tell of a camera that has been still for so long; null = do not
     prompt: str | UnsetType = UNSET
     goal: str | UnsetType = UNSET  # name of a goal that was sent before
     blend: bool | UnsetType = UNSET  # hold a policy's chunks to the ones before
+    show: bool | UnsetType = UNSET  # imagine every plan's outcome, for who looks at the session's video
+    stop: tuple[str, ...] | UnsetType = UNSET  # words that, when they are heard, end what the robot does
 
 
 class SessionUpdate(Struct, frozen=True, forbid_unknown_fields=True, tag="session.update"):
@@ -56,10 +62,11 @@ class Reset(Struct, frozen=True, forbid_unknown_fields=True, tag="reset"):
 
 
 class Pong(Struct, frozen=True, forbid_unknown_fields=True, tag="clock.pong"):
-    """Sent at once on a ping: the robot's clock."""
+    """Sent at once on a ping: the robot's clock, and the wall clock that the reports of its video tell."""
 
     id: int
     t: Seconds
+    wall: Seconds | None = None  # since 1970
 
 
 ClientEvent: TypeAlias = SessionUpdate | State | Ask | Stop | Reset | Pong
@@ -79,6 +86,11 @@ class Shown(Struct, frozen=True):
     prompt: str
     goal: str
     blend: bool
+    sync_ms: float | None = None
+    frozen: Frozen = "mask"
+    frozen_ms: float | None = None
+    show: bool = False
+    stop: tuple[str, ...] = ("stop", "halt", "freeze", "abort")
 
 
 class SessionCreated(Struct, frozen=True, tag="session.created"):
@@ -97,6 +109,31 @@ class SessionReset(Struct, frozen=True, tag="session.reset"):
     epoch: int
 
 
+class SessionStopped(Struct, frozen=True, tag="session.stopped"):
+    """Somebody said so: what the robot was given before is not for acting any more."""
+
+    epoch: int
+    said: str
+
+
+class Heard(Struct, frozen=True, tag="heard"):
+    """What somebody said to the robot."""
+
+    text: str
+
+
+class CameraFrozen(Struct, frozen=True, tag="camera.frozen"):
+    """Nothing has come of it for `frozen_ms`."""
+
+    camera: str
+
+
+class CameraBack(Struct, frozen=True, tag="camera.back"):
+    """It was told to be frozen, and sends again."""
+
+    camera: str
+
+
 class Ping(Struct, frozen=True, tag="clock.ping"):
     id: int
 
@@ -111,6 +148,7 @@ class Chunk(Struct, frozen=True, tag="chunk"):
     t_capture: dict[str, Seconds]
     t_state: Seconds
     age_ms: float  # of the oldest frame, when this leaves
+    spread_ms: float  # between the first capture and the last
     t_valid_from: Seconds
     dt: Seconds
     first: int
@@ -147,14 +185,26 @@ class Fault(Struct, frozen=True, tag="error"):
 
 
 ServerEvent: TypeAlias = (
-    SessionCreated | SessionResumed | SessionUpdated | SessionReset | Ping | Chunk | ChunkLate | AskEnded | Fault
+    SessionCreated
+    | SessionResumed
+    | SessionUpdated
+    | SessionReset
+    | SessionStopped
+    | Heard
+    | CameraFrozen
+    | CameraBack
+    | Ping
+    | Chunk
+    | ChunkLate
+    | AskEnded
+    | Fault
 )
 
 _decoder = msgspec.json.Decoder(ClientEvent)
 _encoder = msgspec.json.Encoder()
 
 
-def decode(frame: str) -> ClientEvent:
+def decode(frame: str | bytes) -> ClientEvent:
     """Raises Rejected, naming the field."""
     try:
         return _decoder.decode(frame)

@@ -10,6 +10,7 @@ import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 from media.pictures import Picture, jpeg_rgb, raw_rgb
 from mstar.errors import Rejected
@@ -28,9 +29,17 @@ class Encoding(IntEnum):
     RGB = 1
 
 
+class Undeveloped(Protocol):
+    """A picture as it came."""
+
+    def decoded(self, name: str) -> Picture:
+        """[height, width, 3] uint8; takes milliseconds. Raises Rejected naming the camera, or the goal."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A picture as it came: not yet decoded."""
+    """A picture of a binary frame."""
 
     encoding: Encoding
     width: int
@@ -55,12 +64,14 @@ class Frame:
     name: str
     seq: int
     t_capture: float
-    shot: Shot
+    shot: Undeveloped
 
 
 def pack_frame(frame: Frame) -> bytes:
-    """As it travels."""
+    """As it travels. Raises TypeError for a picture of a video."""
     name, shot = frame.name.encode(), frame.shot
+    if not isinstance(shot, Shot):
+        raise TypeError("a picture of a video does not travel as a binary frame")
     head = (VERSION, frame.kind, shot.encoding, len(name), frame.seq, frame.t_capture, shot.width, shot.height)
     return HEADER.pack(*head) + name + shot.body
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Protocol
+
+import numpy as np
 
 from media.pictures import Picture
+from media.video import VideoShot
 from models.registry import Planner
-from mstar.client import Session
+from mstar.client import Emission, Session, Slice
 from mstar.errors import Rejected
+from mstar.tensors import Value
 from server import outbound
 from server.limits import ErrorBudget
 from server.metrics import Metrics
@@ -21,6 +26,7 @@ from server.robot.core import RobotCore
 from server.robot.events import ClientEvent, Fault, encode
 from server.robot.frames import Frame
 from server.robot.questions import Failed, answered
+from server.webrtc.screen import Screen
 
 TAKEN_OVER = 4001
 """Close code of a connection whose session was resumed over another one."""
@@ -28,6 +34,12 @@ TAKEN_OVER = 4001
 
 class Over(Exception):
     """The connection has ended; everything of it ends with it."""
+
+
+class Guest(Protocol):
+    """A connection that ends with the session."""
+
+    def hang_up(self) -> None: ...
 
 
 class Robot:
@@ -40,6 +52,9 @@ class Robot:
         """Its connection."""
         self.free = asyncio.Event()
         """No connection holds it."""
+        self.screen = Screen()
+        self.guests: set[Guest] = set()
+        """Peers that send it a camera, or look at what it shows."""
         self._item = 0
         self._shape: tuple[int, ...] | None = None
 
@@ -57,6 +72,12 @@ class Robot:
         self._shape = picture.shape
         self._item += 1
         return self._item - 1
+
+    async def close(self) -> None:
+        """The session is over, for its guests as well."""
+        for guest in self.guests:
+            guest.hang_up()
+        await self.runtime.close()
 
 
 class Live:
@@ -76,6 +97,8 @@ class Live:
         self._timer: asyncio.TimerHandle | None = None
         self._now = asyncio.get_running_loop().time
         self._group = group
+        self._attached = False
+        self._imagining: asyncio.Task[None] | None = None
 
     def end(self, code: int, reason: str) -> None:
         """Close the connection once everything has been said."""
@@ -87,10 +110,12 @@ class Live:
         """The connection begins."""
         self._group.create_task(self._watch())
         self._group.create_task(self._tick())
+        self._attached = True
         self._run(self._core.attach(self._now()))
 
     def stop(self) -> None:
         """It is gone; what it had begun ends with the group."""
+        self._attached = False
         if self._timer is not None:
             self._timer.cancel()
         for command in self._core.detach(self._now()):
@@ -119,6 +144,18 @@ class Live:
     def frame(self, frame: Frame) -> None:
         """A picture of a camera, or of a goal."""
         self._run(self._core.frame(frame, self._now()))
+
+    def seen(self, camera: str, shot: VideoShot, taken: float) -> None:
+        """A picture of a camera's video, captured at the time `taken` of the loop's clock."""
+        if self._attached:
+            self._run(self._core.seen(camera, taken, shot, self._now()))
+        else:
+            self._metrics.frames.labels("dropped").inc()
+
+    def heard(self, text: str) -> None:
+        """Somebody said something to the robot."""
+        if self._attached:
+            self._run(self._core.heard(text, self._now()))
 
     def refuse(self, why: Rejected) -> None:
         """Something that could not be read."""
@@ -178,6 +215,34 @@ class Live:
         else:
             self._forget(begin.key)
             self._run(self._core.answered(begin.key, value, self._now()))
+            self._show_plan(begin, value)
+
+    def _show_plan(self, begin: Begin, value: Mapping[str, Value]) -> None:
+        """Have imagined where the plan leads, if the session wants it or anybody looks; the newest plan counts."""
+        offer, item = self._core.offer, value.get("observation")
+        if not isinstance(offer, Planner) or not offer.imagine or not isinstance(item, int) or item < 0:
+            return
+        if self._core.shown.show or self._robot.screen.watched:
+            if self._imagining is not None:
+                self._imagining.cancel()
+            self._imagining = self._group.create_task(self._imagine(offer, begin, item, value["actions"]))
+
+    async def _imagine(self, offer: Planner, begin: Begin, item: int, actions: Value) -> None:
+        """Every frame is shown when it is made."""
+        inputs: dict[str, Value | Slice] = {
+            "frames": Slice(offer.camera, item, item + 1),
+            "actions": actions,
+            "states": begin.state["state"][None],
+        }
+        request = self._robot.runtime.start(offer.imagine, inputs, begin.settings)
+        try:
+            async for event in request:
+                if isinstance(event, Emission) and isinstance(event.value, Mapping):
+                    picture = event.value.get("picture")
+                    if isinstance(picture, np.ndarray):
+                        self._robot.screen.show(picture)
+        finally:
+            request.interrupt()
 
     def _emitted(self, key: int) -> None:
         self._looking.discard(key)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import dataclass
 
+from aiohttp import web
+
+from server.door import Server
+from server.realtime import new_id
+from server.robot.core import Identity, RobotCore
 from server.robot.live import TAKEN_OVER, Robot
+from server.robot.offers import Offer
 from server.security import Refusal
+from server.sessions import opened
 
 RESUME_SECONDS = 30.0
 """How long a session waits for its robot."""
@@ -32,6 +40,13 @@ class Parking:
 
     def add(self, robot: Robot) -> None:
         self._robots[robot.core.identity.resume] = robot
+
+    def find(self, name: str) -> Robot:
+        """The session of that id. Raises Refusal(404)."""
+        for robot in self._robots.values():
+            if robot.core.identity.id == name:
+                return robot
+        raise Refusal(404, "session_not_found", "There is no such session.", "session")
 
     async def take(self, token: str) -> Robot:
         """The session of that token, without a connection. Raises Refusal(404, 409)."""
@@ -61,7 +76,7 @@ class Parking:
     async def close(self, robot: Robot) -> None:
         """The session is over."""
         self._robots.pop(robot.core.identity.resume, None)
-        await robot.runtime.close()
+        await robot.close()
 
     async def clear(self) -> None:
         """Nobody comes back any more."""
@@ -77,3 +92,17 @@ class Parking:
             closing = asyncio.get_running_loop().create_task(self.close(robot))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
+
+
+PARKING: web.AppKey[Parking] = web.AppKey("parking", Parking)
+
+
+async def robot_for(server: Server, parking: Parking, model: str, offer: Offer, token: str | None) -> Robot:
+    """A new session with a family, or the one of a token, for a connection to hold. Raises Refusal."""
+    if token is not None:
+        return await parking.take(token)
+    runtime = await opened(server, model, trace=False)
+    identity = Identity(new_id("robot"), model, secrets.token_urlsafe(24), server.settings.session_seconds)
+    robot = Robot(RobotCore(offer, identity, asyncio.get_running_loop().time()), runtime)
+    parking.add(robot)
+    return robot

@@ -15,6 +15,7 @@ from server.robot.clock import Acting, place
 from server.robot.commands import Goal
 from server.robot.events import Ask, Chunk, ChunkLate
 from server.robot.frames import Frame
+from server.robot.sync import spread
 
 _PLAN = ("iteration", "energy", "elapsed_ms")
 
@@ -85,6 +86,7 @@ def reply(
         t_capture=captured,
         t_state=source.t_state,
         age_ms=age * 1000,
+        spread_ms=spread(source.frames) * 1000,
         t_valid_from=at.start,
         dt=source.dt,
         first=at.first,

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import secrets
 
 from aiohttp import web
 
 from server.door import SERVER, Handler, Server, authorised
 from server.limits import FRAME_BYTES
-from server.realtime import new_id
-from server.robot.core import Identity, RobotCore
 from server.robot.live import Robot
 from server.robot.offers import offer_of
 from server.robot.openpi import Episode, OpenpiSocket
-from server.robot.parking import Parking
+from server.robot.parking import PARKING, Parking, robot_for
+from server.robot.rtc_routes import add_robot_calls
 from server.robot.socket import LiveSocket
 from server.security import PROTOCOL, Refusal
 from server.sessions import GOODBYE_SECONDS, HEARTBEAT_SECONDS, admitted, bound_sending, opened
 
 log = logging.getLogger("mstar.server")
 
-PARKING: web.AppKey[Parking] = web.AppKey("parking", Parking)
 OPENPI = ("/openpi/policy", "/v1/realtime/robot/openpi")
 
 
@@ -70,13 +66,7 @@ async def live(request: web.Request) -> web.StreamResponse:
     with admitted(server):
         if not upgrading(request):
             raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
-        if token is not None:
-            robot = await parking.take(token)
-        else:
-            runtime = await opened(server, model, trace=False)
-            identity = Identity(new_id("robot"), model, secrets.token_urlsafe(24), server.settings.session_seconds)
-            robot = Robot(RobotCore(offer, identity, asyncio.get_running_loop().time()), runtime)
-            parking.add(robot)
+        robot = await robot_for(server, parking, model, offer, token)
         return await _connected(request, server, parking, robot)
 
 
@@ -134,5 +124,6 @@ def add_robots(app: web.Application, page: Handler) -> None:
     app.on_shutdown.append(_emptied)
     app.router.add_get("/", entry)
     app.router.add_get("/v1/robot/session", live)
+    add_robot_calls(app)
     for path in OPENPI:
         app.router.add_get(path, openpi)

@@ -6,19 +6,29 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aioice import Candidate, ice, turn
 from aioice.candidate import candidate_foundation, candidate_priority
-from aiortc import RTCIceTransport, RTCPeerConnection, RTCRtpReceiver
+from aiortc import RTCIceTransport, RTCPeerConnection, RTCRtpReceiver, RTCRtpTransceiver
+from aiortc.jitterbuffer import JitterFrame
+from aiortc.rtcrtpreceiver import RemoteStreamTrack
+from aiortc.rtp import AnyRtcpPacket, RtcpSrPacket, RtpPacket
+from av import VideoFrame
 
 from media.jitter import EncodedFrame, PassThroughAudioBuffer
 from server.webrtc.addresses import Offered
+from server.webrtc.decoding import DecoderQueue
+from server.webrtc.video_buffer import PromptVideoBuffer
 
 _JITTER_BUFFER = "_RTCRtpReceiver__jitter_buffer"
 _CODECS = "_RTCRtpReceiver__codecs"
 _TIMESTAMPS = "_RTCRtpReceiver__timestamp_mapper"
 _DECODER = "_RTCRtpReceiver__decoder_queue"
+_FAULT = "_RTCRtpReceiver__decoder_error"
+_REPORTED, _QUEUE = "_handle_rtcp_packet", "_queue"
+_OFFERED = "_offerDirection"
 _ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 _GATHER = "get_component_candidates"
 _DATA, _REQUEST = "data_received", "request_received"
@@ -29,9 +39,13 @@ BIND_TRIES = 64
 def check() -> None:
     """Raises RuntimeError if the installed aiortc or aioice is built otherwise than is assumed here."""
     peer = RTCPeerConnection()
-    receiver = peer.addTransceiver("audio").receiver
+    transceiver = peer.addTransceiver("audio")
+    receiver = transceiver.receiver
     wanted: Sequence[tuple[Any, Sequence[str]]] = (
-        (receiver, (_JITTER_BUFFER, _CODECS, _TIMESTAMPS, _DECODER)),
+        (receiver, (_JITTER_BUFFER, _CODECS, _TIMESTAMPS, _DECODER, _FAULT, _REPORTED)),
+        (getattr(receiver, _TIMESTAMPS), ("_origin",)),
+        (RemoteStreamTrack("video"), (_QUEUE,)),
+        (transceiver, (_OFFERED,)),
         (peer, (_ICE_TRANSPORTS,)),
         (ice.Connection, (_GATHER, _DATA, _REQUEST)),
     )
@@ -55,6 +69,62 @@ def pass_through(receiver: RTCRtpReceiver) -> PassThroughAudioBuffer:
     buffer = PassThroughAudioBuffer(extra)
     setattr(receiver, _JITTER_BUFFER, buffer)
     return buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """What is done with a receiver's video; all of it is called from the event loop."""
+
+    frame: Callable[[VideoFrame, int, float], None]
+    """A decoded frame, its RTP timestamp, and when it came."""
+    report: Callable[[int, int], None]
+    """A sender report: 64 bit NTP time and RTP timestamp of one moment."""
+    dropped: Callable[[int], None]
+    """So many frames were dropped undecoded."""
+
+
+class _Sink:
+    """In the place of the unbounded queue of a remote track: whatever is decoded is handed on at once."""
+
+    def __init__(self, take: Callable[[VideoFrame], None]) -> None:
+        self._take = take
+
+    async def put(self, frame: VideoFrame | None) -> None:
+        if frame is not None:
+            self._take(frame)
+
+
+def view(receiver: RTCRtpReceiver, viewed: Viewed) -> DecoderQueue:
+    """Have a receiver's video handed on as it comes, through a bounded queue; before the peer is connected."""
+    now = asyncio.get_running_loop().time
+    timestamps = getattr(receiver, _TIMESTAMPS)
+    decoder = DecoderQueue(now, getattr(receiver, _FAULT).set, viewed.dropped)
+    reported = getattr(receiver, _REPORTED)
+
+    def extra(frame: JitterFrame, packet: RtpPacket) -> None:
+        frame.timestamp = timestamps.map(frame.timestamp)
+        decoder.put((getattr(receiver, _CODECS)[packet.payload_type], frame))
+
+    def take(frame: VideoFrame) -> None:
+        assert frame.pts is not None
+        viewed.frame(frame, (frame.pts + timestamps._origin) % 2**32, decoder.arrived(frame.pts) or now())  # noqa: SLF001
+
+    async def report(packet: AnyRtcpPacket) -> None:
+        if isinstance(packet, RtcpSrPacket):
+            viewed.report(packet.sender_info.ntp_timestamp, packet.sender_info.rtp_timestamp)
+        await reported(packet)
+
+    setattr(receiver, _JITTER_BUFFER, PromptVideoBuffer(extra))
+    setattr(receiver, _DECODER, decoder)
+    setattr(receiver, _REPORTED, report)
+    setattr(receiver.track, _QUEUE, _Sink(take))
+    return decoder
+
+
+def ways(transceiver: RTCRtpTransceiver) -> tuple[bool, bool]:
+    """Whether the peer offers to send over this section, and to receive."""
+    ours = getattr(transceiver, _OFFERED)  # the direction that answers the offer's
+    return ours in {"recvonly", "sendrecv"}, ours in {"sendonly", "sendrecv"}
 
 
 def offer_only(peer: RTCPeerConnection, offers: Sequence[Offered]) -> None:

@@ -79,7 +79,7 @@ class Peer:
         """
         described = _described(offer)
         self.talks = any(media.kind == "application" for media in described.media)
-        self.user = next((media.ice.usernameFragment or "" for media in described.media), "")
+        self.user = next((media.ice.usernameFragment or "" for media in described.media if media.ice is not None), "")
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))

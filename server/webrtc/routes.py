@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -20,9 +21,16 @@ from server.sessions import admitted, asked_of, opened, options_of
 from server.webrtc import patches
 from server.webrtc.addresses import Offered, offered
 from server.webrtc.call import Call
+from server.webrtc.http import SDP, answered, cross_origin, preflight
 
-SDP = "application/sdp"
-OFFER_BYTES = 256 * 1024
+
+class Held(Protocol):
+    """A call of any kind."""
+
+    @property
+    def id(self) -> str: ...
+
+    def hang_up(self) -> None: ...
 
 
 class Calls:
@@ -30,9 +38,9 @@ class Calls:
 
     def __init__(self, offers: tuple[Offered, ...]) -> None:
         self.offers = offers
-        self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
+        self._calls: dict[str, tuple[Held, asyncio.Task[None]]] = {}
 
-    def add(self, call: Call, task: asyncio.Task[None]) -> None:
+    def add(self, call: Held, task: asyncio.Task[None]) -> None:
         self._calls[call.id] = (call, task)
         task.add_done_callback(lambda _: self._calls.pop(call.id, None))
 
@@ -75,28 +83,6 @@ def add_calls(app: web.Application) -> None:
     app.router.add_route("OPTIONS", "/v1/realtime/calls/{call}", preflight)
 
 
-def _cross_origin(request: web.Request) -> dict[str, str]:
-    """Headers for a page of another origin; whether that one may come in was decided at the door."""
-    origin = request.headers.get("Origin")
-    if origin is None:
-        return {}
-    return {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": "Location"}
-
-
-async def preflight(request: web.Request) -> web.Response:
-    """What a browser asks before a page of another origin may call."""
-    return web.Response(
-        status=204,
-        headers={
-            **_cross_origin(request),
-            "Access-Control-Allow-Methods": "POST, DELETE, OPTIONS",
-            "Access-Control-Allow-Headers": "Authorization, Content-Type",
-            "Access-Control-Max-Age": "600",
-            "Accept-Post": SDP,
-        },
-    )
-
-
 async def create(request: web.Request) -> web.Response:
     """An offer, alone or in a form with session settings → 201 with the answer and the call's address."""
     server = request.app[SERVER]
@@ -107,12 +93,7 @@ async def create(request: web.Request) -> web.Response:
         model = request.query.get("model") or patch.model or asked.model
         asked = replace(asked, session=patch, model=str(model), transcribing=patch.type == "transcription")
     call, answer = await _call(request, server, asked, sdp)
-    headers = {
-        "Location": f"/v1/realtime/calls/{call.id}",
-        "Access-Control-Expose-Headers": "Location",
-        **_cross_origin(request),
-    }
-    return web.Response(status=201, text=answer, content_type=SDP, headers=headers)
+    return answered(request, answer, f"/v1/realtime/calls/{call.id}")
 
 
 async def _offer(request: web.Request) -> tuple[str, SessionPatch | None]:
@@ -193,4 +174,4 @@ async def hang_up(request: web.Request) -> web.Response:
     authorised(request)
     if not await request.app[CALLS].hang_up(request.match_info["call"]):
         raise Refusal(404, "call_not_found", "There is no such call.", "call_id")
-    return web.Response(status=200, headers=_cross_origin(request))
+    return web.Response(status=200, headers=cross_origin(request))

@@ -70,6 +70,19 @@ class Bench:
     def robot(self) -> float:
         return self.now + AHEAD
 
+    transit = 0.1
+    """Round trip of `pong`."""
+
+    def pong(self, wall: float | None = None) -> None:
+        """Answer the newest ping, which left half the transit ago."""
+        number = [
+            command.event.id
+            for command in self.commands
+            if isinstance(command, Send) and isinstance(command.event, Ping)
+        ][-1]
+        self.now += self.transit
+        self.client(Pong(number, self.robot - self.transit / 2, wall))
+
     def client(self, event: ClientEvent) -> None:
         self.take(self.core.client(event, self.now))
 

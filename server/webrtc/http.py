@@ -1,0 +1,57 @@
+"""What all addresses that take offers share: their type of content, and what pages of other origins may see."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from server.security import Refusal
+
+SDP = "application/sdp"
+OFFER_BYTES = 256 * 1024
+EXPOSED = "Location, ETag, Link"
+
+
+def cross_origin(request: web.Request) -> dict[str, str]:
+    """Headers for a page of another origin; whether that one may come in was decided at the door."""
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return {}
+    return {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": EXPOSED}
+
+
+async def preflight(request: web.Request) -> web.Response:
+    """What a browser asks before a page of another origin may call; what is posted here."""
+    return web.Response(
+        status=204,
+        headers={
+            **cross_origin(request),
+            "Access-Control-Allow-Methods": "POST, PATCH, DELETE, OPTIONS",
+            "Access-Control-Allow-Headers": "Authorization, Content-Type, If-Match",
+            "Access-Control-Max-Age": "600",
+            "Accept-Post": SDP,
+        },
+    )
+
+
+async def offer_of(request: web.Request) -> str:
+    """The SDP of a request. Raises Refusal(413, 415)."""
+    if request.content_type != SDP:
+        raise Refusal(415, "unsupported_media_type", f"Expected {SDP}.")
+    if (request.content_length or 0) > OFFER_BYTES:
+        raise Refusal(413, "offer_too_long", f"An offer has at most {OFFER_BYTES} bytes.")
+    return await request.text()
+
+
+def answered(request: web.Request, sdp: str, location: str, **headers: str) -> web.Response:
+    """201 with the answer and where what it opened is found."""
+    return web.Response(
+        status=201,
+        text=sdp,
+        content_type=SDP,
+        headers={
+            "Location": location,
+            "Access-Control-Expose-Headers": EXPOSED,
+            **cross_origin(request),
+            **headers,
+        },
+    )

@@ -26,6 +26,26 @@ NO_SPEECH = 0.8
 less than 0.11 to spoken sentences; without this rule it fills silence with dots."""
 
 
+def believed(seconds: float) -> int:
+    """Most tokens that are believed to have been said in so many seconds."""
+    return TOKENS_AT_LEAST + int(seconds * TOKENS_PER_SECOND)
+
+
+def without_loop(ids: Sequence[int], seconds: float) -> Sequence[int]:
+    """A transcript as it was before it ran away: what was cut at its limit ends before it says a thing the second time.
+
+    A loop is three copies, one behind the other. A speaker who repeats himself is slower than the limit.
+    """
+    if len(ids) < believed(seconds):
+        return ids
+    for first in range(len(ids)):
+        for period in range(1, (len(ids) - first) // 3 + 1):
+            once = ids[first : first + period]
+            if once == ids[first + period : first + 2 * period] == ids[first + 2 * period : first + 3 * period]:
+                return ids[: first + period]
+    return ids
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What the rules need to know of a transcript so far."""
@@ -47,7 +67,7 @@ class Progress:
     @property
     def limit(self) -> int:
         """Most tokens that audio of this length is given."""
-        return min(self.room, TOKENS_AT_LEAST + int(self.seconds * TOKENS_PER_SECOND))
+        return min(self.room, believed(self.seconds))
 
     def take(self, token: int, ids: Ids) -> Progress:
         """Progress after one more token."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from media.features import HOP, RATE, log_mel
 from models.blocks.values import floats, integer, ints, items, record, text
 from models.whisper.config import Ids
-from models.whisper.decoding import Progress, Rules
+from models.whisper.decoding import Progress, Rules, without_loop
 from models.whisper.head import ExactHead, Head, ShortlistHead
 from models.whisper.network import Whisper
 from models.whisper.prompting import Conditioning
@@ -220,7 +220,7 @@ class TranscriptSubmodule:
         )
         offset = float(floats(before["seconds"]))
         seconds = float(floats(call.inputs["seconds"]))
-        ids = [integer(call.inputs["first"]), *ints(call.inputs["tokens"]).tolist()]
+        ids = without_loop([integer(call.inputs["first"]), *ints(call.inputs["tokens"]).tolist()], seconds)
         segments: list[Value] = [
             {"text": part.text.strip(), "start": offset + part.start, "end": offset + part.end}
             for part in self.tokenizer.segments(ids, end=seconds)

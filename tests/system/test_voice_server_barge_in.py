@@ -53,8 +53,11 @@ async def test_an_item_ends_with_the_word_that_ends_by_what_was_heard(voice_serv
             samples = round(part * len(sound))
             words = counted(await kept(caller, item, samples * 1000 // RATE))
             heard = [word for word in counted(await recognised(voice_server, sound[:samples])) if word in NUMBERS]
+            in_order = [
+                word for word, number in zip(heard, NUMBERS, strict=False) if word == number
+            ]  # half words puzzle
             assert words == list(NUMBERS[: len(words)])
-            assert abs(len(words) - len(heard)) <= 1, (words, heard)
+            assert abs(len(words) - len(in_order)) <= 1, (words, heard)
             lengths.append(len(words))
         assert sorted(set(lengths), reverse=True) == lengths
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.whisper.config import Ids
-from models.whisper.decoding import Progress, Rules
+from models.whisper.decoding import Progress, Rules, believed, without_loop
 
 IDS = Ids(
     start=51,
@@ -102,3 +102,21 @@ def test_nobody_speaks_when_the_token_for_it_is_likely() -> None:
     logits = torch.zeros(2, VOCAB)
     logits[0, IDS.no_speech] = 20.0
     assert Rules(IDS, VOCAB, CPU).silent(logits) == [True, False]
+
+
+def test_a_transcript_that_ran_away_says_everything_once() -> None:
+    limit = believed(1.0)
+    assert without_loop(([7, 8] + [1, 2, 3] * limit)[:limit], 1.0) == [7, 8, 1, 2, 3]
+    assert without_loop([5] * limit, 1.0) == [5]
+    assert without_loop([1, 2] * limit, 1.0) == [1, 2]
+    assert without_loop([1, 2, 3] * (limit // 3) + [1, 1, 2], 1.0) == [1, 2, 3]
+
+
+def test_a_transcript_that_ended_by_itself_keeps_what_it_repeats() -> None:
+    said = [4] * (believed(1.0) - 1)
+    assert without_loop(said, 1.0) == said
+
+
+def test_long_text_without_a_loop_is_kept() -> None:
+    said = [*range(believed(1.0) - 4), 1, 2, 1, 2]
+    assert without_loop(said, 1.0) == said

@@ -13,25 +13,25 @@ CUSHION_SECONDS = 0.08
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Sound [n] at 24 kHz that arrived at `at` (seconds of the client's clock)."""
+    """Sound [n], at 24 kHz unless told otherwise, that arrived at `at` (seconds of the client's clock)."""
 
     at: float
     pcm: Pcm
 
 
-def heard_at(deltas: Sequence[Delta]) -> float | None:
+def heard_at(deltas: Sequence[Delta], rate: int = RATE) -> float | None:
     """When the first sample above −45 dBFS sounds at a player without cushion; None if all is silence."""
     due = 0.0
     for delta in deltas:
         due = max(due, delta.at)
         loud = first_loud(delta.pcm)
         if loud is not None:
-            return due + loud / RATE
-        due += len(delta.pcm) / RATE
+            return due + loud / rate
+        due += len(delta.pcm) / rate
     return None
 
 
-def starved(deltas: Sequence[Delta], cushion: float = CUSHION_SECONDS) -> tuple[float, float]:
+def starved(deltas: Sequence[Delta], cushion: float = CUSHION_SECONDS, rate: int = RATE) -> tuple[float, float]:
     """Seconds for which a player had begun and had nothing to play, and seconds of sound in all."""
     if not deltas:
         return 0.0, 0.0
@@ -41,6 +41,6 @@ def starved(deltas: Sequence[Delta], cushion: float = CUSHION_SECONDS) -> tuple[
         if delta.at > due:
             gaps += delta.at - due
             due = delta.at + cushion
-        due += len(delta.pcm) / RATE
-        total += len(delta.pcm) / RATE
+        due += len(delta.pcm) / rate
+        total += len(delta.pcm) / rate
     return gaps, total

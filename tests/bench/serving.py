@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,18 +40,33 @@ class Served:
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[Served]:
-    """`mstar serve voice`, from the moment it is ready; told to end afterwards. Raises RuntimeError if it fails."""
+def served(*arguments: str, family: str = "voice") -> Iterator[Served]:
+    """`mstar serve FAMILY`, from the moment it is ready; told to end afterwards. Raises RuntimeError if it fails."""
+    port = free_port()
+    command = ["-m", "server.cli", "serve", family, "--port", str(port), "--drain-seconds", "0", *arguments]
+    with process(command, port, "/readyz") as server:
+        yield server
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    command = [sys.executable, "-m", "server.cli", "serve", "voice", "--port", str(port), "--drain-seconds", "0"]
+    return port
+
+
+@contextmanager
+def process(arguments: Sequence[str], port: int, ready: str) -> Iterator[Served]:
+    """A Python program that serves HTTP at a port, from the moment that the path `ready` answers with 200."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=log
+        )
         server = Served(f"http://127.0.0.1:{port}", process.pid)
         try:
-            _wait_until_ready(server, process)
+            _wait_until_ready(server, process, ready)
             yield server
         except BaseException:
             log.seek(0)
@@ -62,13 +77,13 @@ def served(*arguments: str) -> Iterator[Served]:
             process.wait(30)
 
 
-def _wait_until_ready(server: Served, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(server: Served, process: subprocess.Popen[bytes], ready: str) -> None:
     deadline = time.monotonic() + LOADING_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"the server ended with status {process.returncode}")
         try:
-            with urllib.request.urlopen(f"{server.url}/readyz", timeout=10):
+            with urllib.request.urlopen(f"{server.url}{ready}", timeout=10):
                 return
         except (HTTPError, URLError):
             time.sleep(0.1)

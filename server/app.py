@@ -15,6 +15,7 @@ from server.robot.routes import add_robots
 from server.security import Refusal
 from server.sessions import client_secrets, drain, realtime
 from server.speech.routes import add_speech
+from server.traces import story, trace_file
 from server.webrtc.routes import add_calls
 
 
@@ -43,6 +44,37 @@ async def graph(request: web.Request) -> web.Response:
     return web.json_response(value, dumps=lambda tree: json.dumps(tree, default=list))
 
 
+async def sessions(request: web.Request) -> web.Response:
+    """Sessions whose trace may be asked for, the oldest first; `id` is the last of the names it goes by."""
+    server = request.app[SERVER]
+    authorised(request, master=True)
+    rows = [
+        {
+            "id": track.names[-1],
+            "names": track.names,
+            "object": "mstar.session",
+            "model": track.family,
+            "open": not track.ended,
+        }
+        for track in server.traces.known
+    ]
+    return web.json_response({"object": "list", "data": rows})
+
+
+async def trace(request: web.Request) -> web.Response:
+    """What the components did for a session, as a file for Perfetto."""
+    server = request.app[SERVER]
+    authorised(request)
+    track = server.traces.find(request.match_info["session"])
+    if track is None:
+        text = "There is no such session, or it has ended too long ago."
+        raise Refusal(404, "session_not_found", text, "session")
+    try:
+        return trace_file(await asyncio.wait_for(story(track, server.client), ASK_SECONDS))
+    except TimeoutError:
+        raise Refusal(503, "runtime_silent", "A worker does not answer.", retry_after=1) from None
+
+
 async def _drained(app: web.Application) -> None:
     await drain(app[SERVER])
 
@@ -58,6 +90,8 @@ def application(server: Server) -> web.Application:
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/v1/graph/{family}", graph)
+    app.router.add_get("/v1/sessions", sessions)
+    app.router.add_get("/v1/sessions/{session}/trace", trace)
     app.router.add_get("/v1/realtime", realtime)
     app.router.add_post("/v1/realtime/client_secrets", client_secrets)
     add_calls(app)

@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         help="WebRTC: an address offered to peers, with a port range",
     )
     serve.add_argument("--ice-server", action="append", default=[], help="WebRTC: a STUN or TURN url")
+    serve.add_argument("--record", type=Path, metavar="DIR", help="keep every conversation as a file in this folder")
     fetch = commands.add_parser("pull", help="fetch weights into the cache")
     fetch.add_argument("name")
     fetch.add_argument("--verify", action="store_true", help="hash what is present")
@@ -71,6 +72,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         web=options.web,
         candidates=tuple(options.candidate),
         ice_servers=tuple(options.ice_server),
+        record=options.record,
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -14,8 +14,10 @@ from mstar.client import Client
 from mstar.errors import Rejected
 from server.limits import Admission
 from server.metrics import Metrics
+from server.record.recorder import Recorder
 from server.security import Grant, Keys, Refusal, check_host, check_origin, key_of
 from server.settings import Settings
+from server.traces import Traces
 
 
 class Endable(Protocol):
@@ -38,9 +40,19 @@ class Server:
     """Connections that are open."""
     ready: bool = False
     """Whether all workers have loaded."""
+    traces: Traces = field(default_factory=Traces)
+    recorder: Recorder | None = None
+    """Where sessions are recorded, if they are."""
+    family_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each family was started with."""
 
     def __post_init__(self) -> None:
-        self.metrics.follow(self.client)
+        self.client.on_first = self.metrics.came
+        self.client.on_freed = self._freed
+
+    def _freed(self, session: str, seconds: float) -> None:
+        self.metrics.freed.observe(seconds)
+        self.traces.end(session)
 
     def card(self, model: str | None) -> Card:
         """The family to talk with. Raises Refusal(404)."""

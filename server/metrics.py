@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from mstar.client import Client
+from mstar.client import Request
 from mstar.tensors import Value
 from server.events.server import (
     Error,
@@ -97,12 +97,9 @@ class Metrics:
         self.workers = WorkerNumbers()
         into.register(self.workers)
 
-    def follow(self, client: Client) -> None:
-        """Observe what a client of the runtime sees of its requests and sessions."""
-        client.on_first = lambda request, output, seconds: self.first_chunk.labels(request.task, output).observe(
-            seconds
-        )
-        client.on_freed = lambda _, seconds: self.freed.observe(seconds)
+    def came(self, request: Request, output: str, seconds: float) -> None:
+        """A request's first emission of an output has come."""
+        self.first_chunk.labels(request.task, output).observe(seconds)
 
     def event(self, event: ServerEvent) -> None:
         """Count an event that is being sent."""

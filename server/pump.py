@@ -15,7 +15,6 @@ from mstar.client import Session as Runtime
 from mstar.errors import Rejected
 from server.events.client import AnyClientEvent
 from server.events.server import ServerEvent
-from server.metrics import Metrics
 from server.session.commands import (
     BargedIn,
     ClearAudio,
@@ -32,6 +31,7 @@ from server.session.commands import (
 from server.session.core import SessionCore
 from server.session.microphone import STREAM
 from server.session.tasks import Ended
+from server.watch import Watch
 
 AUDIO = "audio"
 """Name of the emission that credit is granted for."""
@@ -63,14 +63,15 @@ class Pump:
         transport: Transport,
         group: asyncio.TaskGroup,
         clock: Callable[[], float],
-        metrics: Metrics,
+        watch: Watch,
     ) -> None:
         self.core = core
         self._runtime = runtime
         self._transport = transport
         self._group = group
         self._clock = clock
-        self._metrics = metrics
+        self._watch = watch
+        self._metrics = watch.metrics
         self._requests: dict[int, Request] = {}
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -130,7 +131,7 @@ class Pump:
     def _tell_client(self, command: Send | PlayAudio | ClearAudio | EndSession) -> None:
         match command:
             case Send():
-                self._metrics.event(command.event)
+                self._watch.event(command.event)
                 self._transport.send(command.event)
             case PlayAudio():
                 if command.slack is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from dataclasses import dataclass
 
 from aiohttp import WSMsgType, web
@@ -19,12 +18,11 @@ from server.events.decode import BadEvent, decode
 from server.events.server import Error, OutputAudioDelta, ServerEvent, Trace, TurnMarks, encode
 from server.events.session import SessionPatch
 from server.limits import APPEND_BYTES, ErrorBudget
-from server.metrics import Metrics
 from server.outbound import Close, Frame, Outbound
 from server.pump import Pump
 from server.session.commands import PlayAudio
-from server.session.core import SessionCore
 from server.session.options import Options
+from server.watch import Watch
 
 LONG_FRAME = 256 * 1024
 """Frames from this length on are decoded beside the event loop."""
@@ -61,15 +59,15 @@ class RealtimeSocket:
         offer: Offer,
         options: Options,
         asked: Asked,
-        metrics: Metrics,
+        watch: Watch,
     ) -> None:
         now = asyncio.get_running_loop().time()
         self._socket = socket
         self._asked = asked
-        self._metrics = metrics
+        self._watch = watch
         self._offer = offer
         self._opened = now
-        self._core = SessionCore(offer, asked.model, options, new_id, now, int(time.time()))
+        self._core = watch.core(offer, asked.model, options, now)
         self._outbound = Outbound()
         self._incoming = Incoming(self._core.session.audio.input.format, offer.mic_rate)
         self._outgoing: dict[str, Outgoing] = {}
@@ -118,8 +116,8 @@ class RealtimeSocket:
         try:
             async with asyncio.TaskGroup() as group:
                 clock = asyncio.get_running_loop().time
-                pump = Pump(self._core, self._runtime, self, group, clock, self._metrics)
-                group.create_task(self._watch(pump))
+                pump = Pump(self._core, self._runtime, self, group, clock, self._watch)
+                group.create_task(self._ease(pump))
                 writing = group.create_task(self._write())
                 pump.start(self._core.open(self._asked.session))
                 reading = group.create_task(self._read(pump))
@@ -196,7 +194,7 @@ class RealtimeSocket:
             await self._socket.send_frame(frame.body, WSMsgType.TEXT)
             self._outbound.written(frame)
 
-    async def _watch(self, pump: Pump) -> None:
+    async def _ease(self, pump: Pump) -> None:
         """Tell the core when the client stops reading; give up one that has for too long."""
         while True:
             await self._outbound.turned()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -17,6 +18,9 @@ from mstar.placement import Placement
 from server.app import application
 from server.door import Server
 from server.limits import Admission
+from server.listening import bound
+from server.record.recorder import Recorder
+from server.record.weights import weights_of
 from server.security import Keys
 from server.sessions import drain
 from server.settings import Settings
@@ -28,14 +32,35 @@ CHECK_SECONDS = 1.0
 def run(
     settings: Settings, cards: Mapping[str, Card], families: Mapping[str, Mapping[str, Any]], placement: Placement
 ) -> int:
-    """Serve until SIGTERM or SIGINT → exit status. Raises WorkerLost if a process of the runtime ends."""
+    """Serve until SIGTERM or SIGINT → exit status.
+
+    Raises WorkerLost if a process of the runtime ends; OSError, before any is started, for an address that is taken or
+    a folder of recordings that can not be written to.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    asyncio.run(_serve(settings, cards, families, placement))
+    sockets = bound(settings.host, settings.port)
+    try:
+        tls = _tls(settings)
+        recorder = _recorder(settings, families)
+        try:
+            asyncio.run(_serve(settings, cards, families, placement, sockets, tls, recorder))
+        finally:
+            if recorder is not None:
+                recorder.close()
+    finally:
+        for each in sockets:
+            each.close()
     return 0
 
 
 async def _serve(
-    settings: Settings, cards: Mapping[str, Card], families: Mapping[str, Mapping[str, Any]], placement: Placement
+    settings: Settings,
+    cards: Mapping[str, Card],
+    families: Mapping[str, Mapping[str, Any]],
+    placement: Placement,
+    sockets: Sequence[socket.socket],
+    tls: ssl.SSLContext | None,
+    recorder: Recorder | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -44,14 +69,21 @@ async def _serve(
     launched = launch(families, placement)
     try:
         server = Server(
-            settings, launched.client, dict(cards), Keys(settings.api_keys), Admission(settings.max_sessions)
+            settings,
+            launched.client,
+            dict(cards),
+            Keys(settings.api_keys),
+            Admission(settings.max_sessions),
+            recorder=recorder,
+            family_settings={name: given["settings"] for name, given in families.items()},
         )
         runner = web.AppRunner(application(server), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, settings.host, settings.port, ssl_context=_tls(settings)).start()
-            scheme = "https" if settings.certificate is not None else "http"
-            log.info("listening on %s://%s:%d/, loading %s", scheme, settings.host, settings.port, ", ".join(cards))
+            for each in sockets:
+                await web.SockSite(runner, each, ssl_context=tls).start()
+            scheme, port = "https" if tls is not None else "http", sockets[0].getsockname()[1]
+            log.info("listening on %s://%s:%d/, loading %s", scheme, settings.host, port, ", ".join(cards))
             await _until(stop, server, launched)
             log.info("draining: %d sessions", server.admission.held)
             await drain(server)
@@ -77,6 +109,13 @@ async def _until(stop: asyncio.Event, server: Server, launched: Launched) -> Non
     finally:
         loading.cancel()
         stopping.cancel()
+
+
+def _recorder(settings: Settings, families: Mapping[str, Mapping[str, Any]]) -> Recorder | None:
+    if settings.record is None:
+        return None
+    log.info("recording sessions in %s", settings.record)
+    return Recorder(settings.record, lambda family: weights_of(family, families[family]["settings"]))
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

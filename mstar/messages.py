@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
+from mstar.streaming.chunk import Span
 from mstar.tensors import Lease
 
 _ARRAY = 1
@@ -182,6 +183,48 @@ class Room(msgspec.Struct, frozen=True, tag=True):
     stream: str
     partition: str
     upto: int
+
+
+class Fire(msgspec.Struct, frozen=True, tag=True):
+    """A firing of a node that runs elsewhere than its partition's home: run it, when image `image` of its component's
+    state was taken (0 = none is to come)."""
+
+    request: str
+    number: int
+    partition: str
+    walk: str
+    node: int
+    inputs: Any
+    spans: Mapping[str, Span] = {}
+    iteration: int = 0
+    image: int = 0
+
+
+class Fired(msgspec.Struct, frozen=True, tag=True):
+    """What firing `number` gave, to its home. One that fails ends its request through the conductor."""
+
+    request: str
+    number: int
+    outputs: Any
+    stop: bool = False
+
+
+class Give(msgspec.Struct, frozen=True, tag=True):
+    """From a partition's home to the holder of a component's state: send it to worker `to`, as image `number`."""
+
+    request: str
+    component: str
+    to: str
+    number: int
+
+
+class Image(msgspec.Struct, frozen=True, tag=True):
+    """State and K/V of a component, to the worker that goes on with it."""
+
+    request: str
+    component: str
+    number: int
+    image: Any
 
 
 class Pace(msgspec.Struct, frozen=True, tag=True):
@@ -362,6 +405,10 @@ Message: TypeAlias = (
     | Items
     | Room
     | Pace
+    | Fire
+    | Fired
+    | Give
+    | Image
     | SessionOpened
     | SessionClosed
     | BeginRequest

@@ -142,8 +142,8 @@ class Conductor:
         return [(worker, opened) for worker in seating.workers]
 
     def _load(self) -> Counter[str]:
-        """Sessions by worker."""
-        return Counter(worker for session in self._sessions.values() for worker in session.seating.workers)
+        """Sessions pinned to each worker."""
+        return Counter(worker for session in self._sessions.values() for worker in session.seating.pins)
 
     def _close(self, name: str) -> Out:
         session = self._sessions.pop(name, None)

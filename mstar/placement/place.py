@@ -147,17 +147,24 @@ class _Family:
                 )
 
     def _check_state(self, spots: Mapping[Use, Replicas]) -> None:
-        """State that lives as long as its session is in one place."""
+        """State that lives as long as its session is in one place, and what moves has one home that moves it."""
         where: dict[str, set[Replicas]] = {}
+        partitions: dict[str, set[str]] = {}
         for use, node, _ in uses(self.graph):
             where.setdefault(node.runs, set()).add(spots[use])
+            partitions.setdefault(node.runs, set()).add(use[0])
         for component in self.graph.components:
-            if component.state == "session" and len(where.get(component.name, ())) > 1:
+            if len(where.get(component.name, ())) <= 1:
+                continue
+            why = ""
+            if component.state == "session":
+                why = "keeps state of its session"
+            elif len(partitions[component.name]) > 1:
+                why = f"is used in partitions {' and '.join(sorted(partitions[component.name]))}"
+            if why:
                 raise self._wrong(
-                    f"component {component.name} of family {self.family} keeps state of its session, so it runs in "
-                    f"one place",
-                    "nodes",
-                    component.name,
+                    f"component {component.name} of family {self.family} {why}, so all its nodes run in one place",
+                    *("nodes", component.name),
                 )
 
 

@@ -35,6 +35,7 @@ class Seating:
     live: Mapping[str, tuple[str, ...]]  # live stream → workers that take it
     outputs: Mapping[str, tuple[str, ...]]  # output to the client → workers that emit it
     moving: frozenset[str] = frozenset()  # components that run on several of the session's workers
+    pins: tuple[str, ...] = ()  # the worker chosen of each list of replicas
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -67,7 +68,7 @@ class Placed:
         return tuple(dict.fromkeys(replicas for replicas in self.spots.values() if len(replicas) > 1))
 
     def pins(self, load: Mapping[str, int]) -> tuple[str, ...]:
-        """For each of `choices` the worker with the fewest sessions, the first of equals."""
+        """For each of `choices` the worker to which the fewest sessions are pinned, the first of equals."""
         return tuple(min(replicas, key=lambda worker: load.get(worker, 0)) for replicas in self.choices)
 
     def seat(self, pins: tuple[str, ...] = ()) -> Seating:
@@ -118,6 +119,7 @@ def _seating(graph: Graph, spots: Mapping[Use, Replicas], chosen: Mapping[Replic
         live=_live(graph, homes),
         outputs=_outputs(graph, homes),
         moving=frozenset(name for name, workers in runs.items() if len(workers) > 1),
+        pins=tuple(chosen.values()),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mstar.clock import Clock
 from mstar.graph.cursor import Cursor
 from mstar.streaming.buffer import StreamBuffer
 from mstar.worker.hosted import qualified
 from mstar.worker.scheduler import COMFORT, Runnable, next_batch
-from mstar.worker.state import RequestState
+from mstar.worker.state import Guest, RequestState
 
 SOUND_RATE = 24_000
 """Samples a second assumed when sounds ahead of their listeners are compared."""
@@ -17,7 +17,9 @@ SOUND_RATE = 24_000
 SILENT_AHEAD = COMFORT / 2
 """What an answer in text counts as once it has begun: it neither stops a sound that runs short nor waits for all."""
 
-Choice = tuple[Runnable, RequestState, Cursor]
+Key = tuple[str, str, int]
+"""(request, partition, node)"""
+Choice = tuple[Runnable, RequestState, Cursor | Guest]
 
 
 class Ready:
@@ -26,11 +28,13 @@ class Ready:
     def __init__(self, clock: Clock, limits: Mapping[str, int]) -> None:
         self._clock = clock
         self._limits = limits
-        self._runnable: dict[tuple[str, str, int], tuple[RequestState, Cursor]] = {}
+        self._runnable: dict[Key, tuple[RequestState, Cursor]] = {}
+        self._guests: dict[Key, tuple[RequestState, Guest]] = {}  # firings that were sent here
+        self._leaving: dict[Key, tuple[RequestState, Cursor]] = {}  # nodes that run elsewhere
         self._deadlines: dict[tuple[str, str], tuple[float, RequestState]] = {}  # ms
 
     def __len__(self) -> int:
-        return len(self._runnable)
+        return len(self._runnable) + len(self._guests) + len(self._leaving)
 
     @property
     def now(self) -> float:
@@ -52,22 +56,40 @@ class Ready:
                 able.append(node)
         for node in cursor.plan.node_ids:
             key = (request.name, partition, node)
+            self._runnable.pop(key, None)
+            self._leaving.pop(key, None)
             if node in able:
-                self._runnable[key] = (request, cursor)
-            else:
-                self._runnable.pop(key, None)
+                here = request.runs_on(partition, cursor.plan, node) is None
+                (self._runnable if here else self._leaving)[key] = (request, cursor)
+
+    def admit(self, request: RequestState, guest: Guest) -> None:
+        """A firing that was sent here may be chosen."""
+        self._guests[(request.name, guest.partition, guest.node)] = (request, guest)
+
+    def dismiss(self, request: RequestState, guest: Guest) -> None:
+        """A firing that was sent here is no longer wanted."""
+        self._guests.pop((request.name, guest.partition, guest.node), None)
+
+    def leaving(self) -> Iterator[tuple[str, int, RequestState, Cursor]]:
+        """Firings that could be sent elsewhere: partition, node, request, cursor; also while they are being sent."""
+        self._pass_deadlines()
+        for key in list(self._leaving):
+            if key in self._leaving:
+                request, cursor = self._leaving[key]
+                yield key[1], key[2], request, cursor
 
     def forget(self, request: RequestState, partition: str, cursor: Cursor) -> None:
         """The walk is over."""
         for node in cursor.plan.node_ids:
             self._runnable.pop((request.name, partition, node), None)
+            self._leaving.pop((request.name, partition, node), None)
         self._deadlines.pop((request.name, partition), None)
 
     def choose(self) -> list[Choice]:
         """Take out the next batch; [] if nothing can run."""
         self._pass_deadlines()
         candidates = []
-        for (name, partition, node), (request, cursor) in self._runnable.items():
+        for (name, partition, node), (request, cursor) in self._all():
             if request.deferred:
                 continue
             family = request.session.family
@@ -85,7 +107,14 @@ class Ready:
                 )
             )
         batch = next_batch(candidates, self._limits)
-        return [(each, *self._runnable.pop((each.request, each.partition, each.node))) for each in batch]
+        return [(each, *self._pop((each.request, each.partition, each.node))) for each in batch]
+
+    def _all(self) -> Iterator[tuple[Key, tuple[RequestState, Cursor | Guest]]]:
+        yield from self._runnable.items()
+        yield from self._guests.items()
+
+    def _pop(self, key: Key) -> tuple[RequestState, Cursor | Guest]:
+        return self._guests.pop(key) if key in self._guests else self._runnable.pop(key)
 
     def next_wake(self) -> float | None:
         """Clock time (s) at which a stream's deadline passes, if one is pending."""

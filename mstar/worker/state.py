@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mstar.graph.cursor import Cursor
-from mstar.messages import Commit, Credit, Feed, Items, Pace, Room, Slice
+from mstar.graph.cursor import Cursor, Taken
+from mstar.graph.plan import WalkPlan
+from mstar.messages import Commit, Credit, Feed, Fire, Fired, Give, Image, Items, Pace, Room, Slice
 from mstar.placement import Seating
 from mstar.streaming.buffer import StreamBuffer
 from mstar.streaming.history import History
 from mstar.tensors import Value
 from mstar.worker.hosted import Hosted
 
-Early = Feed | Commit | Credit | Items | Room | Pace
+Told = Items | Room | Pace | Fire | Fired | Give | Image
+"""What workers of one request say to each other."""
+Early = Feed | Commit | Credit | Told
 """What may come before its request: from the client, or from another worker that heard of it first."""
 EARLY = 256
 """Messages of clients a session may hold for requests that have not begun here."""
@@ -91,6 +94,30 @@ class Outlet:
     produced: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Errand:
+    """At home: a firing that was sent elsewhere and has not come back."""
+
+    partition: str
+    cursor: Cursor
+    node: int
+    component: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guest:
+    """Where it runs: a firing of a partition whose home is elsewhere, or whose state is on its way."""
+
+    plan: WalkPlan
+    partition: str
+    node: int
+    taken: Taken
+    home: str
+    number: int  # of the errand
+    image: int = 0  # the image of its component's state that it has to wait for
+
+
 @dataclass(slots=True)
 class RequestState:
     """One request's share of this worker."""
@@ -113,6 +140,12 @@ class RequestState:
     sources: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (stream, partition) here → worker feeding it
     told: dict[tuple[str, str], int] = field(default_factory=dict)  # (stream, partition) here → room its source knows
     begun: bool = False  # something has left for the client
+    errands: dict[int, Errand] = field(default_factory=dict)  # by number
+    sent: int = 0  # number of the last errand
+    guests: dict[tuple[str, int], Guest] = field(default_factory=dict)  # (partition, node) → firing not yet run
+    holders: dict[str, str] = field(default_factory=dict)  # at home: moving component → worker that has its state
+    moves: dict[str, int] = field(default_factory=dict)  # at home: moving component → number of its last image
+    images: dict[str, int] = field(default_factory=dict)  # moving component → number of the last image taken here
     emitted: dict[str, int] = field(default_factory=dict)  # emissions per output
     weight: dict[str, int] = field(default_factory=dict)  # weight emitted per output
     credit: dict[str, int] = field(default_factory=dict)  # weight the client takes, absolute
@@ -120,6 +153,16 @@ class RequestState:
     sounded: int = 0  # samples emitted
     served: int = 0  # number of the last step it took part in
     deferred: bool = False  # waits for memory
+
+    def runs_on(self, partition: str, plan: WalkPlan, node: int) -> str | None:
+        """The worker that a firing has to be sent to; None = it runs here, and its state is here."""
+        seating, here = self.session.seating, self.session.family.worker
+        if not seating.away and not seating.moving:
+            return None
+        planned = plan.nodes[node]
+        worker = seating.away.get((partition, plan.name, planned.name), here)
+        held = self.holders.get(planned.component, worker) if planned.component in seating.moving else worker
+        return None if worker == held == here else worker
 
     def full(self, stream: str, partition: str) -> bool:
         """Whether a stream takes no more items now; one into a partition that does not run takes all."""

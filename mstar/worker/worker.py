@@ -15,7 +15,7 @@ from mstar.bus import Endpoint
 from mstar.clock import Clock
 from mstar.engine.api import Completed, Deferred, Engine, Failed, Firing, Outcome, Partial
 from mstar.errors import Rejected
-from mstar.graph.cursor import Cursor
+from mstar.graph.cursor import Cursor, Taken
 from mstar.messages import (
     Answer,
     Ask,
@@ -25,6 +25,10 @@ from mstar.messages import (
     Credit,
     EndRequest,
     Feed,
+    Fire,
+    Fired,
+    Give,
+    Image,
     Items,
     Message,
     Pace,
@@ -38,7 +42,9 @@ from mstar.messages import (
     session_of,
 )
 from mstar.streaming.history import History
+from mstar.tensors import Output
 from mstar.transport.api import Gone, Transport
+from mstar.worker.away import Away, Guests, Images
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted
 from mstar.worker.intake import Intake
@@ -48,7 +54,7 @@ from mstar.worker.memory import MemoryQueue
 from mstar.worker.outflow import Outflow
 from mstar.worker.pacing import Pacing
 from mstar.worker.ready import Choice, Ready
-from mstar.worker.state import LiveStream, RequestState, SessionState
+from mstar.worker.state import Guest, LiveStream, RequestState, SessionState, Told
 from mstar.worker.tracing import Tracing
 
 CONDUCTOR = "conductor"
@@ -89,6 +95,9 @@ class Worker:
         self._outlets = Outlets(endpoint, transport)
         self._inlets = Inlets(endpoint, transport, self._ready)
         self._pacing = Pacing(endpoint)
+        self._guests = Guests(endpoint, transport, self._ready)
+        self._images = Images(endpoint, transport, executor, engines, self._memory, clock, self._guests.admit_waiting)
+        self._away = Away(endpoint, transport, self._guests, self._images)
         self._outflow = Outflow(endpoint, self._ready, self._outlets, self._pacing)
 
     # ------------------------------------------------------------------------------------------ messages
@@ -101,7 +110,7 @@ class Worker:
                 self._credit(message)
             case Commit():
                 self._intake.commit(message)
-            case Items() | Room() | Pace():
+            case Items() | Room() | Pace() | Fire() | Fired() | Give() | Image():
                 self._hear(message)
             case BeginWalk():
                 self._begin_walk(message)
@@ -216,7 +225,7 @@ class Worker:
         if request is not None:
             self._pacing.note(request)
 
-    def _hear(self, message: Items | Room | Pace) -> None:
+    def _hear(self, message: Told) -> None:
         """What another worker of a request says."""
         request = self._find(message.request)
         if request is None:
@@ -224,19 +233,30 @@ class Worker:
             if session is None or not session.hold(message):
                 self._late()
             return
+        try:
+            self._take_up(request, message)
+        except Gone:
+            self._late()
+        except Rejected as wrong:
+            self._reject(request, message.stream if isinstance(message, Items) else "", wrong)
+
+    def _take_up(self, request: RequestState, message: Told) -> None:
         match message:
             case Items():
-                try:
-                    self._inlets.arrive(request, message)
-                except Gone:
-                    self._late()
-                except Rejected as wrong:
-                    self._reject(request, message.stream, wrong)
+                self._inlets.arrive(request, message)
             case Room():
                 if self._outlets.room(request, message):
                     self._refresh(request)
             case Pace():
                 self._pacing.take(request, message)
+            case Fire():
+                self._guests.arrive(request, message)
+            case Fired(outputs=outputs, stop=stop):
+                self._back(request, message.number, self._transport.unpack(outputs), stop)
+            case Give():
+                self._images.give(request, message)
+            case Image():
+                self._images.arrive(request, message)
 
     def _refresh(self, request: RequestState) -> None:
         for partition in list(request.cursors):
@@ -262,6 +282,7 @@ class Worker:
 
     def schedule(self) -> bool:
         """Hand the next batch to the executor, if it is free and something can run."""
+        self._send_away()
         scheduled = not self._flight and self._schedule()
         self._inlets.tell()
         self._pacing.tell()
@@ -293,17 +314,17 @@ class Worker:
     def _take(self, batch: Sequence[Choice]) -> list[Firing]:
         """The chosen firings with their inputs. A stream that ends without a firing moves its walk on here."""
         firings = []
-        now = self._ready.now
         for choice in batch:
-            each, request, cursor = choice
-            for port in cursor.missing_streams(each.node):
-                cursor.chunk(each.node, port, request.buffer(each.partition, port).take(now))
-                self._inlets.note(request, (request.session.family.ports[(each.partition, port)], each.partition))
-            if not cursor.can_take(each.node):
-                self._outflow.deliver(request, each.partition, cursor.flush())
-                self._moved(request, each.partition, cursor)
-                continue
-            taken = cursor.take(each.node)
+            each, request, walk = choice
+            if isinstance(walk, Guest):
+                taken = walk.taken
+                del request.guests[(each.partition, each.node)]
+            else:
+                drawn = self._draw(request, each.partition, walk, each.node)
+                if drawn is None:
+                    continue
+                taken = drawn
+                self._images.claim(request, walk.plan.component(each.node), self.name)
             request.served = self.steps + 1
             self._flight.append(choice)
             firings.append(
@@ -316,13 +337,50 @@ class Worker:
                     spans=taken.spans,
                     settings=request.settings,
                     iteration=taken.iteration,
-                    prompt=cursor.plan.prompt(each.node),
+                    prompt=walk.plan.prompt(each.node),
                     seed=request.seed,
-                    node=cursor.plan.nodes[each.node].name,
+                    node=walk.plan.nodes[each.node].name,
                 )
             )
             self._ready.refresh(request, each.partition)
         return firings
+
+    def _draw(self, request: RequestState, partition: str, cursor: Cursor, node: int) -> Taken | None:
+        """Take a firing from its walk; None if its stream ended without one."""
+        for port in cursor.missing_streams(node):
+            cursor.chunk(node, port, request.buffer(partition, port).take(self._ready.now))
+            self._inlets.note(request, (request.session.family.ports[(partition, port)], partition))
+        if cursor.can_take(node):
+            return cursor.take(node)
+        self._outflow.deliver(request, partition, cursor.flush())
+        self._moved(request, partition, cursor)
+        return None
+
+    def _send_away(self) -> None:
+        """Send firings of nodes that run elsewhere, or whose state is elsewhere, on their way."""
+        self._images.retry()
+        for partition, node, request, cursor in self._ready.leaving():
+            component = cursor.plan.component(node)
+            worker = request.runs_on(partition, cursor.plan, node) or self.name
+            if not self._away.may_go(request, component, worker):
+                continue
+            taken = self._draw(request, partition, cursor, node)
+            if taken is None:
+                continue
+            try:
+                self._away.send(request, partition, cursor, node, taken, worker)
+            except TypeError as wrong:
+                self._fail(request, component, f"TypeError: {wrong}")
+                continue
+            self._ready.refresh(request, partition)
+
+    def _back(self, request: RequestState, number: int, outputs: Any, stop: bool) -> None:
+        """A firing that was sent elsewhere has come back."""
+        errand = request.errands.pop(number, None)
+        if errand is None:
+            self._late()
+            return
+        self._complete(request, errand.partition, errand.cursor, errand.node, outputs, stop)
 
     def _stepped(self, firings: Sequence[Firing], outcomes: Sequence[Outcome], started: float, ended: float) -> None:
         flight, self._flight = self._flight, []
@@ -340,29 +398,62 @@ class Worker:
         self._tracing.send()
 
     def _settle(self, choice: Choice, outcome: Outcome) -> None:
-        each, request, cursor = choice
+        each, request, _ = choice
         match outcome:
             case Completed(outputs=outputs, stop=stop):
                 self._memory.served(request)
-                try:
-                    self._outflow.deliver(request, each.partition, cursor.complete(each.node, outputs, stop))
-                except Rejected as wrong:  # a stream does not take it
-                    self._reject(request, each.component, wrong)
-                    return
-                except (ValueError, TypeError) as wrong:  # not declared, or of a type that can not travel
-                    self._fail(request, each.component, f"{type(wrong).__name__}: {wrong}")
-                    return
-                self._moved(request, each.partition, cursor)
+                self._hand_on(choice, outputs, stop)
             case Failed(cause=cause, code=code, param=param):
                 self._fail(request, each.component, cause, code, param)
             case Partial():
-                cursor.untake(each.node)
                 self._memory.served(request)
-                self._ready.refresh(request, each.partition)
+                self._put_back(choice)
             case Deferred(reason=reason):
-                cursor.untake(each.node)
                 self._memory.wait(request, reason, self._clock.now())
-                self._ready.refresh(request, each.partition)
+                self._put_back(choice)
+
+    def _hand_on(self, choice: Choice, outputs: Mapping[str, Output], stop: bool) -> None:
+        """What a firing gave goes to its walk, here or at its home."""
+        each, request, walk = choice
+        if not isinstance(walk, Guest):
+            self._complete(request, each.partition, walk, each.node, outputs, stop)
+        elif walk.home == self.name:
+            self._back(request, walk.number, outputs, stop)
+        else:
+            try:
+                self._guests.leave(request, walk, outputs, stop)
+            except TypeError as wrong:
+                self._fail(request, each.component, f"TypeError: {wrong}")
+
+    def _put_back(self, choice: Choice) -> None:
+        """The firing is to be offered again."""
+        each, request, walk = choice
+        if isinstance(walk, Guest):
+            self._guests.receive(request, walk)
+        else:
+            walk.untake(each.node)
+            self._ready.refresh(request, each.partition)
+
+    def _complete(
+        self,
+        request: RequestState,
+        partition: str,
+        cursor: Cursor,
+        node: int,
+        outputs: Mapping[str, Output],
+        stop: bool,
+    ) -> None:
+        """A firing has run: deliver what it gave."""
+        component = cursor.plan.component(node)
+        try:
+            self._outflow.deliver(request, partition, cursor.complete(node, outputs, stop))
+        except Rejected as wrong:  # a stream does not take it
+            self._reject(request, component, wrong)
+            return
+        except (ValueError, TypeError) as wrong:  # not declared, or of a type that can not travel
+            self._fail(request, component, f"{type(wrong).__name__}: {wrong}")
+            return
+        self._moved(request, partition, cursor)
 
     def _moved(self, request: RequestState, partition: str, cursor: Cursor) -> None:
         """A cursor has moved: see what can run now, and whether its walk is done."""
@@ -404,6 +495,8 @@ class Worker:
         self._memory.served(request)
         for partition, cursor in request.cursors.items():
             self._ready.forget(request, partition, cursor)
+        for guest in request.guests.values():
+            self._ready.dismiss(request, guest)
         for live in session.live.values():
             live.listeners = [listener for listener in live.listeners if listener[0] != request.name]
             live.wants = [want for want in live.wants if want.request != request.name]
@@ -452,6 +545,9 @@ class Worker:
             "runnable": len(self._ready),
             "in_flight": len(self._flight),
             "waiting_for_memory": len(self._memory),
+            "errands": sum(len(request.errands) for request in requests),
+            "guests": sum(len(request.guests) for request in requests),
+            "images": len(self._images),
             "outlets": sum(len(request.outlets) for request in requests),
             **self._transport.census(),
             "early_messages": sum(len(session.early) for session in sessions),
@@ -466,6 +562,9 @@ class Worker:
         return {
             **self._counters,
             "emissions": self._outflow.emissions,
+            "firings_sent": self._away.firings,
+            "images_given": self._images.moves,
+            **self._transport.counters(),
             "steps": self.steps,
             "stream_depth": sum(buffer.depth for buffer in buffers),
             "stream_dropped": sum(buffer.dropped for buffer in buffers),

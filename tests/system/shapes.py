@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from models.toy.model import FAMILY
 from mstar.placement import Placement, placement_of
 
 PARTITIONS = {
@@ -17,9 +18,14 @@ PARTITIONS = {
 }
 """Rank → the components on it; all others are on `main`."""
 
+COMPONENTS = tuple(component.name for component in FAMILY.graph({}).components)
+
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "one rank": {},
-    "ear apart": {"vad": "ear", "turn": "ear"},
+    "every component apart": {node: f"r{index}" for index, node in enumerate(COMPONENTS)},
+    "prefill apart": {"LM": {"prefill": "prefill", "prefill_heard": "prefill", "warm": "prefill"}, "prompt": "prefill"},
+    "a loop apart": {"encode": "a", "predict": "b", "guide": "c", "combine": "b", "decode": "a"},
+    "replicas": {node: ["s0", "s1"] for node in ("tone", "vocoder")} | {"LM": ["lm0", "lm1"], "words": "lm0"},
     "partitions apart": {node: rank for rank, nodes in PARTITIONS.items() for node in nodes},
 }
 

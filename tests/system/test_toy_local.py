@@ -12,11 +12,11 @@ from models.toy.language import NUMBERS
 from models.toy.model import FAMILY, FRAME, SPEECH_WINDOW, WORD_FRAMES
 from mstar.client import Session, Slice
 from mstar.local import LocalSystem
-from tests.system.shapes import SHAPES, shape
+from tests.system.shapes import shape
 from tests.system.toy import end_of, items, sound_of, text_of, tones, values
 
 
-@pytest.fixture(params=SHAPES)
+@pytest.fixture(params=["one rank", "partitions apart", "every component apart"])
 def system(request: pytest.FixtureRequest) -> LocalSystem:
     return LocalSystem({"toy": FAMILY.graph({})}, placement=shape(request.param))
 

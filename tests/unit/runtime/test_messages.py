@@ -25,9 +25,15 @@ from mstar.messages import (
     encode,
     session_of,
 )
+from mstar.streaming.chunk import Span
 
 KINDS = get_args(Message)
 VALUES: dict[Any, Any] = {str: "text", int: 7, bool: True, Any: [1, "two", {"three": 3.5}, None, b"four"]}
+
+STRUCTURES: dict[str, Any] = {
+    "Piece": (Piece(Crate("numpy", "<f4", (1,), b"1234"), True, True, True), Piece(Group("tuple", (1, "x")))),
+    "Span": {"x": Span("s", 1, 2, 3, 4, True, True)},
+}
 
 
 def value_of(kind: Any) -> Any:
@@ -35,6 +41,9 @@ def value_of(kind: Any) -> Any:
     if kind in VALUES:
         return VALUES[kind]
     shown = str(kind)
+    for name, value in STRUCTURES.items():
+        if name in shown:
+            return value
     if "None" in shown:
         return 11
     if "Mapping[str, int]" in shown:
@@ -43,8 +52,6 @@ def value_of(kind: Any) -> Any:
         return {"mic": ("worker.a", "worker.b")}
     if "Mapping" in shown:
         return {"x": {"y": [1, 2]}, "part": Slice("mic", 3, 9)}
-    if "Piece" in shown:
-        return (Piece(Crate("numpy", "<f4", (1,), b"1234"), True, True, True), Piece(Group("tuple", (1, "x"))))
     if "tuple[tuple" in shown:
         return ((1.5, "worker", 3), ())
     if "tuple" in shown:

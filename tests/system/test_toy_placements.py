@@ -1,0 +1,148 @@
+"""The toy family gives the same under every placement, and tells the conductor nothing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.toy.model import FAMILY
+from mstar.client import Emission, RequestEnded, Session, Slice
+from mstar.local import LocalSystem
+from tests.system.shapes import SHAPES, shape
+from tests.system.toy import end_of, items, tones, values
+
+Answer = dict[str, list[Any]]
+
+
+def ask(text: str, *before: tuple[str, str]) -> dict[str, object]:
+    history = [{"role": role, "content": content} for role, content in (*before, ("user", text))]
+    return {"history": history, "tools": []}
+
+
+def make(name: str) -> LocalSystem:
+    return LocalSystem({"toy": FAMILY.graph({})}, placement=shape(name))
+
+
+def plain(value: Any) -> Any:
+    """The value as text, arrays bit for bit."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items() if name != "reused"}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+
+
+def answer_of(events: list[Emission | RequestEnded]) -> Answer:
+    """All emissions by output, in order."""
+    assert end_of(events).status == "done"
+    outputs = {event.output for event in events if isinstance(event, Emission)}
+    return {output: [plain(value) for value in values(events, output)] for output in sorted(outputs)}
+
+
+def talk(system: LocalSystem, session: Session) -> list[Answer]:
+    """Two turns, one of them spoken to, one of text fed piece by piece, and a rollout; all of it at once."""
+    rows = items(tones("hello name"))
+    session.feed("mic", 0, rows, rows=True)
+    requests = [
+        session.start("answer_audio_speech", {"history": [], "tools": [], "audio": Slice("mic", 0, len(rows))}),
+        session.start("answer_speech", ask("count")),
+        session.start("say"),
+        session.start("roll", {"state": np.array([1.0, 2.0])}, {"horizon": 3}),
+        session.start("answer_text", ask("please call weather")),
+    ]
+    for index, word in enumerate(("one", "two")):
+        requests[2].feed("word", index, {"text": word, "from": 4 * index, "to": 4 * index + 4})
+    requests[2].commit("word", 2)
+    for request in requests:
+        request.credit("audio", 10**9)
+    system.run()
+    answers = [answer_of(request.drain()) for request in requests]
+    again = session.start("answer_text", ask("again", ("user", "hello"), ("assistant", "hello")))
+    system.run()
+    return [*answers, answer_of(again.drain())]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Answer]:
+    system = make("one rank")
+    return talk(system, system.open("toy"))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_placement_gives_the_same_and_leaves_nothing(name: str, expected: list[Answer]) -> None:
+    system = make(name)
+    baseline = system.census()
+    sessions = [system.open("toy") for _ in range(3)]
+    for session in sessions:
+        assert talk(system, session) == expected
+    for session in sessions:
+        system.close(session)
+    assert system.census() == baseline
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_interrupt_reaches_every_worker_and_no_conductor_hears_of_tokens(name: str) -> None:
+    system = make(name)
+    baseline = system.census()
+    session = system.open("toy")
+    told = []
+    for text in ("hello", "count"):
+        before = system.conductor.counters["messages"]
+        request = session.start("answer_speech", ask(text))
+        request.credit("audio", 10**9)
+        system.run()
+        request.drain()
+        told.append(system.conductor.counters["messages"] - before)
+    assert told[0] == told[1]
+    cut = session.start("answer_speech", ask("long"))
+    cut.credit("audio", 10**9)
+    system.run(lambda: bool(values(list(cut._events), "audio")))
+    cut.interrupt()
+    before = sum(worker.steps for worker in system.workers.values())
+    system.run()
+    assert sum(worker.steps for worker in system.workers.values()) - before <= 2 * len(system.workers)
+    assert end_of(cut.drain()).status == "cancelled"
+    system.close(session)
+    assert system.census() == baseline
+
+
+def test_one_rank_sends_nothing_between_workers() -> None:
+    system = make("one rank")
+    talk(system, system.open("toy"))
+    assert list(system.workers) == ["worker.main"]
+    assert ("worker.main", "worker.main") not in system.bus.sent_to
+    counters = system.ask("counters", of="worker.main")
+    assert (counters["firings_sent"], counters["images_given"], counters["inline_bytes"]) == (0, 0, 0)
+
+
+def test_sessions_are_spread_over_replicas_and_stay_on_theirs() -> None:
+    system = make("replicas")
+    sessions = [system.open("toy", trace=True) for _ in range(4)]
+    ran: list[set[tuple[str, str]]] = []
+    for session in sessions:
+        rows: list[tuple[Any, ...]] = []
+        session.on_trace = lambda traced, rows=rows: rows.extend(traced.records)
+        for _ in range(2):
+            session.start("answer_speech", ask("hello")).credit("audio", 10**9)
+            system.run()
+        ran.append({(row[1], row[3]) for row in rows if row[3] in {"LM", "tone", "vocoder"}})
+    assert all(len(each) == 3 for each in ran)
+    for component in ("LM", "tone", "vocoder"):
+        workers = [worker for each in ran for worker, name in each if name == component]
+        assert len(set(workers)) == 2
+        assert max(workers.count(worker) for worker in workers) == 2
+
+
+def test_prefill_on_one_rank_and_decode_on_another_move_the_sequence_once_an_answer() -> None:
+    system = make("prefill apart")
+    session = system.open("toy")
+    for turn in range(1, 4):
+        session.start("answer_text", ask("hello there"))
+        system.run()
+        assert system.ask("counters", of="worker.prefill")["images_given"] == turn
+    firings = system.ask("counters", of="worker.main")
+    assert firings["firings_sent"] == 3 * 3  # prompt, prefill, and the first token where the sequence has to be awaited
+    assert system.ask("counters", of="worker.prefill")["engine_prefilled_tokens"] > 0
+    assert firings["engine_prefilled_tokens"] == 0

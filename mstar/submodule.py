@@ -35,6 +35,7 @@ __all__ = [
     "Output",
     "Outputs",
     "Packed",
+    "Recomputable",
     "Row",
     "Rows",
     "Sampler",
@@ -200,4 +201,16 @@ class Divisible(Protocol):
 
     def cut(self, call: Call, stop: int) -> Call:
         """The same call with the prompt that is its first `stop` keys; its outputs are not used."""
+        ...
+
+
+@runtime_checkable
+class Recomputable(Protocol):
+    """A KVSubmodule whose K/V follow from the keys alone, so that those of a waiting request may be dropped."""
+
+    together: int
+    """Positions decoded one by one that come out the same, bit for bit, as one row with `blocks` of 1 each."""
+
+    def recompute(self, call: Call, keys: np.ndarray) -> Call:
+        """A prompt with these keys, for a request whose next call is `call`; its outputs are not used."""
         ...

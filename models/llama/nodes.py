@@ -13,6 +13,7 @@ from models.blocks.linear import Kernel
 from models.blocks.values import integer, ints, record
 from models.llama.checkpoint import open_checkpoint
 from models.llama.config import read_config
+from models.llama.fused import SHORT, FusedStack
 from models.llama.network import Llama
 from models.llama.weights import read_weights
 from mstar.errors import Rejected, WeightsError
@@ -45,6 +46,7 @@ class LMSubmodule:
         self.max_batch = max_batch
         self.sampling: Sampling | None = sampling or Sampling()
         self.geometry = KVGeometry(config.layers, config.kv_heads, config.head_dim)
+        self.together = SHORT if isinstance(network.stack, FusedStack) else 1
         self._eos = frozenset(config.eos)
 
     def keys(self, call: Call) -> np.ndarray:
@@ -67,6 +69,10 @@ class LMSubmodule:
     def cut(self, call: Call, stop: int) -> Call:
         """The first `stop` tokens of a prompt."""
         return replace(call, inputs={**call.inputs, "tokens": ints(call.inputs["tokens"])[:stop]})
+
+    def recompute(self, call: Call, keys: np.ndarray) -> Call:
+        """A prompt of the tokens that stood in a sequence whose K/V were dropped."""
+        return replace(call, inputs={"tokens": keys})
 
     def collate(self, calls: Sequence[Call]) -> Packed:
         ids = [self.keys(call)[call.reused if _prompts(call) else 0 :] for call in calls]

@@ -56,14 +56,25 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The firing can not run now for want of memory; nothing changed, offer it again. `reason` has the numbers."""
+    """The firing can not run now for want of memory; nothing changed, offer it again. `reason` has the numbers.
+
+    `holders`: the other requests that hold the component's memory, in the order of their beginning; `preemptable`:
+    those of them that `Engine.preempt` may be asked for.
+    """
 
     reason: str
+    holders: tuple[str, ...] = field(default=(), compare=False)
+    preemptable: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A piece of a long prompt was computed and is kept; the same firing goes on with the next piece."""
+    """A piece of a long prompt was computed and is kept; the same firing goes on with the next piece.
+
+    `computed` = 0: nothing was, for others' prompts had the step, or are about to compute what this one needs.
+    """
+
+    computed: int = 1  # positions
 
 
 Outcome: TypeAlias = Completed | Failed | Deferred | Partial
@@ -102,6 +113,13 @@ class Engine(Protocol):
 
         Deferred when there is no memory now: nothing changed, offer it again. Raises ValueError when the image is of
         another geometry, or the request holds something here already.
+        """
+        ...
+
+    def preempt(self, request: str, component: str) -> int:
+        """Drop the request's K/V, to be computed again at its next firings; returns the pages that became free.
+
+        For a request that `Deferred.preemptable` named; for others nothing happens.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,60 +15,23 @@ from mstar.engine.attention.backend import AttentionBackend, PagedRow, PlannedAt
 from mstar.engine.attention.torch_backend import TorchBackend
 from mstar.engine.batch import attempt, call_of, check_step, commit_state, conclude, count, groups, isolate
 from mstar.engine.kv.image import RequestImage, check_image, image_of, install
-from mstar.engine.kv.ledger import Holding, Ledger
 from mstar.engine.kv.pages import OutOfPages
-from mstar.engine.kv.sequences import KVPool
+from mstar.engine.kv.part import Part, Prepared
+from mstar.engine.kv.settings import KVSettings
 from mstar.engine.sampling import Draw, RowSampler, resolve_sampling
 from mstar.engine.states import StateStore
-from mstar.submodule import Call, Divisible, KVGeometry, KVSubmodule, Row, Step
+from mstar.submodule import KVGeometry, KVSubmodule, Row, Step
 from mstar.tensors import Value
+
+__all__ = ["KVCacheEngine", "KVSettings"]
 
 UNKEYED = -1
 """What stands at the positions of labels other than the first, which are never shared."""
 
 
-@dataclass(frozen=True, slots=True)
-class KVSettings:
-    """Size of one component's K/V memory. Bytes = pages · page_size · layers · 2 · kv_heads · head_dim · itemsize."""
-
-    pages: int = 2048
-    page_size: int = 16  # positions
-    cross_contexts: int = 16  # requests that may have a cross-attention context at a time
-    kept: int = 2  # idle sequences a session keeps for its next prompts
-    reuse: bool = True
-    piece: int = 64  # new positions of a prompt a step, where the submodule is `Divisible`; 0 = all
-    device: str = "cpu"
-
-
 def torch_backend(geometry: KVGeometry, settings: KVSettings) -> AttentionBackend:
     """K/V memory read by torch operators."""
     return TorchBackend(geometry, pages=settings.pages, page_size=settings.page_size, device=settings.device)
-
-
-class _Part:
-    """One component: its code, its memory, and who holds what of it."""
-
-    def __init__(self, submodule: KVSubmodule, settings: KVSettings, backend: AttentionBackend) -> None:
-        self.submodule = submodule
-        self.settings = settings
-        self.backend = backend
-        self.main = submodule.geometry.labels[0]
-        self.crosses = submodule.geometry.cross_context > 0
-        self.pool = KVPool(backend)
-        reuse = settings.reuse and not self.crosses
-        self.ledger = Ledger(self.pool, self.main, reuse=reuse, kept=settings.kept)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A firing that has its sequence; `keys` are those of the positions to compute."""
-
-    firing: Firing
-    call: Call
-    holding: Holding
-    keys: np.ndarray
-    opened: bool  # by this firing: a deferral gives everything back
-    whole: bool = True  # else a piece of a prompt, behind which more comes
 
 
 class KVCacheEngine:
@@ -88,10 +51,7 @@ class KVCacheEngine:
         backend: Callable[[KVGeometry, KVSettings], AttentionBackend] = torch_backend,
     ) -> None:
         chosen = {name: (settings or {}).get(name, KVSettings()) for name in submodules}
-        self._parts = {
-            name: _Part(submodule, chosen[name], backend(submodule.geometry, chosen[name]))
-            for name, submodule in submodules.items()
-        }
+        self._parts = {name: Part(submodule, chosen[name], backend) for name, submodule in submodules.items()}
         self._states = StateStore(session_state)
         self._counters: Counter[str] = Counter(
             steps=0,
@@ -104,6 +64,8 @@ class KVCacheEngine:
             gathers=0,
             given_bytes=0,
             taken_bytes=0,
+            preemptions=0,
+            recomputed_tokens=0,
         )
 
     def step(self, firings: Sequence[Firing]) -> list[Outcome]:
@@ -146,21 +108,26 @@ class KVCacheEngine:
         if part.ledger.holding(request) is not None:
             raise ValueError(f"request {request} holds something of {component} already")
         if given.labels is not None:
-            full = self._no_context(part)
+            full = part.no_context()
             if full is not None:
                 return full
             try:
                 with torch.inference_mode():
                     install(given, request, part.ledger, part.backend)
             except OutOfPages as short:
-                return _deferred(part, short)
+                return part.no_pages(short, request)
         self._states.take(given.session, request, component, given.state)
         self._counters["taken_bytes"] += given.bytes
         return None
 
+    def preempt(self, request: str, component: str) -> int:
+        freed = self._parts[component].preempt(request)
+        self._counters["preemptions"] += bool(freed)
+        return freed
+
     def census(self) -> Mapping[str, int]:
         parts = self._parts.values()
-        free = sum(part.pool.pages.free for part in parts)
+        free = sum(part.pool.pages.free + part.ledger.pages_unheld for part in parts)
         return {
             "states": len(self._states),
             "requests": sum(part.ledger.requests for part in parts),
@@ -180,62 +147,27 @@ class KVCacheEngine:
             "relocated_bytes": sum(part.pool.counters.relocated_bytes for part in parts),
             "copied_pages": sum(part.pool.counters.copied_pages for part in parts),
             "scattered": sum(part.pool.counters.scattered for part in parts),
+            "shared_tokens": sum(part.ledger.shared_tokens for part in parts),
+            "pages_cached": sum(part.ledger.pages_unheld for part in parts),
             "evictions": sum(part.ledger.evictions for part in parts),
         }
 
-    def _group(self, part: _Part, firings: Sequence[Firing]) -> list[Outcome]:
+    def _group(self, part: Part, firings: Sequence[Firing]) -> list[Outcome]:
         """Outcomes of at most `max_batch` firings."""
-        prepared = [attempt(partial(self._prepare, part, firing)) for firing in firings]
-        ready = [one for one in prepared if isinstance(one, _Prepared)]
-        ran = iter(isolate(ready, partial(self._execute, part), self._counters) if ready else [])
-        return [next(ran) if isinstance(one, _Prepared) else one for one in prepared]
+        prepared: list[Prepared | Outcome] = []
+        before: list[Prepared] = []
+        for firing in firings:
+            work = partial(part.prepare, firing, call_of(firing, self._states), tuple(before))
+            prepared.append(attempt(work))
+            before += [one for one in prepared[-1:] if isinstance(one, Prepared)]
+        ran: dict[int, Outcome] = {}
+        for again in (True, False):  # what was preempted is computed apart: its rows are of a prompt
+            several = [one for one in before if (one.starts is not None) is again]
+            outcomes = isolate(several, partial(self._execute, part), self._counters) if several else []
+            ran |= {id(one): outcome for one, outcome in zip(several, outcomes, strict=True)}
+        return [ran[id(one)] if isinstance(one, Prepared) else one for one in prepared]
 
-    def _prepare(self, part: _Part, firing: Firing) -> _Prepared | Deferred:
-        """Find out what the firing computes, and give it its sequence cut to what it may reuse."""
-        call = call_of(firing, self._states)
-        keys = part.submodule.keys(call)
-        if firing.prompt and not len(keys):
-            raise ValueError("a prompt has no keys")
-        holding = part.ledger.holding(firing.request)
-        opened = holding is None
-        if holding is None:
-            full = self._no_context(part)
-            if full is not None:
-                return full
-            holding = part.ledger.open(firing.request, firing.session)
-        if firing.prompt:
-            return self._prepare_prompt(part, firing, call, keys, holding, opened=opened)
-        length = holding.sequence(part.main).length
-        if not length:
-            holding.prompt = len(keys)
-        return _Prepared(firing, replace(call, length=length), holding, keys, opened)
-
-    @staticmethod
-    def _no_context(part: _Part) -> Deferred | None:
-        """What a request is told that finds no place for its cross-attention context."""
-        limit = part.settings.cross_contexts
-        if part.crosses and part.ledger.requests >= limit:
-            return Deferred(f"needs 1 cross-attention context, 0 free, {limit} held by {limit} requests")
-        return None
-
-    def _prepare_prompt(
-        self, part: _Part, firing: Firing, call: Call, keys: np.ndarray, holding: Holding, *, opened: bool
-    ) -> _Prepared:
-        """The prompt from what is there on: all of it, or its next piece."""
-        reused = part.ledger.begin_prompt(holding, keys)
-        if not holding.divided:
-            holding.cached = reused
-        holding.prompt = len(keys)
-        call = replace(call, reused=reused, cached=holding.cached, length=reused)
-        piece = part.settings.piece
-        stop = reused + piece
-        holding.divided = bool(piece) and stop < len(keys) and isinstance(part.submodule, Divisible)
-        if isinstance(part.submodule, Divisible) and holding.divided:
-            call = part.submodule.cut(call, stop)
-            keys = keys[:stop]
-        return _Prepared(firing, call, holding, keys[reused:], opened, not holding.divided)
-
-    def _execute(self, part: _Part, prepared: Sequence[_Prepared]) -> list[Outcome]:
+    def _execute(self, part: Part, prepared: Sequence[Prepared]) -> list[Outcome]:
         """Reserve, run, commit. When it raises, and for firings that fail or wait, all reservations are given back."""
         refused: dict[int, Outcome] = {}
         try:
@@ -245,12 +177,13 @@ class KVCacheEngine:
                 calls = [one.call for one in batch]
                 packed = part.submodule.collate(calls)
                 _check_rows(packed.rows, batch, part)
-                lacking = self._reserve(part, packed.rows, batch)
+                rows = tuple(batch[row.call].fit(row) for row in packed.rows)
+                lacking = self._reserve(part, rows, batch)
                 if lacking:
                     refused |= {running[i]: outcome for i, outcome in lacking.items()}
                     running = [i for n, i in enumerate(running) if n not in lacking]
                     continue
-                attention = _plan(part, packed.rows, batch)
+                attention = _plan(part, rows, batch)
                 step = Step(calls, attention, _sampler(part, batch))
                 results = conclude(part.submodule, calls, part.submodule.forward(packed, step))
                 done: list[Outcome] = []
@@ -258,8 +191,10 @@ class KVCacheEngine:
                     if isinstance(result, Failed):
                         done.append(result)
                     else:
-                        self._commit(part, n, one, packed.rows, attention)
-                        done.append(commit_state(self._states, one.firing, result) if one.whole else Partial())
+                        self._commit(part, n, one, rows, attention)
+                        done.append(
+                            commit_state(self._states, one.firing, result) if one.whole else Partial(len(one.keys))
+                        )
                 refused |= dict(zip(running, done, strict=True))
                 self._counters["gathers"] += attention.gathered if attention else 0
                 break
@@ -269,14 +204,14 @@ class KVCacheEngine:
                     part.pool.trim(sequence)
         return self._settle(part, prepared, refused)
 
-    def _settle(self, part: _Part, prepared: Sequence[_Prepared], outcomes: Mapping[int, Outcome]) -> list[Outcome]:
+    def _settle(self, part: Part, prepared: Sequence[Prepared], outcomes: Mapping[int, Outcome]) -> list[Outcome]:
         """Outcomes in order; a firing that waits and had just opened its request gives back what it holds."""
         for i, one in enumerate(prepared):
             if isinstance(outcomes[i], Deferred) and one.opened:
                 part.ledger.end_request(one.firing.request)
         return [outcomes[i] for i in range(len(prepared))]
 
-    def _reserve(self, part: _Part, rows: Sequence[Row], batch: Sequence[_Prepared]) -> dict[int, Outcome]:
+    def _reserve(self, part: Part, rows: Sequence[Row], batch: Sequence[Prepared]) -> dict[int, Outcome]:
         """Pages for the rows' new positions, evicting idle sequences; returns what becomes of calls that got none."""
         lacking: dict[int, Outcome] = {}
         for row in rows:
@@ -285,35 +220,39 @@ class KVCacheEngine:
             sequence = batch[row.call].holding.sequence(row.label)
             needed = part.pool.page_count(sequence.length + row.tokens)
             if needed > part.pool.pages.total:
-                lacking[row.call] = Failed(f"OutOfPages: needs {needed} pages, the pool has {part.pool.pages.total}")
+                lacking[row.call] = Failed(
+                    f"needs {needed} pages, the pool has {part.pool.pages.total}", "out_of_memory"
+                )
                 continue
             try:
                 part.ledger.reserve(sequence, row.tokens)
             except OutOfPages as short:
-                lacking[row.call] = _deferred(part, short)
+                lacking[row.call] = part.no_pages(short, batch[row.call].firing.request)
         return lacking
 
     def _commit(
-        self, part: _Part, n: int, one: _Prepared, rows: Sequence[Row], attention: PlannedAttention | None
+        self, part: Part, n: int, one: Prepared, rows: Sequence[Row], attention: PlannedAttention | None
     ) -> None:
         for row in rows:
             if row.call == n and row.store:
-                keys = one.keys if row.label == part.main else np.full(row.tokens, UNKEYED, dtype=np.int64)
-                part.pool.commit(one.holding.sequence(row.label), keys)
+                sequence = one.holding.sequence(row.label)
+                if row.label != part.main:
+                    part.pool.commit(sequence, np.full(row.tokens, UNKEYED, dtype=np.int64))
+                    continue
+                prompt = one.firing.prompt or one.starts is not None
+                part.ledger.commit(sequence, one.keys, prompt=prompt, starts=one.starts)
+                if one.holding.recall is not None and sequence.length == len(one.holding.recall.keys):
+                    one.holding.recall = None
         if attention is not None and n in attention.written_cross:
             one.holding.cross = {**one.holding.cross, **attention.written_cross[n]}
+        if one.starts is not None:
+            self._counters["recomputed_tokens"] += len(one.keys)
         if one.firing.prompt:
             self._counters["prefilled_tokens"] += len(one.keys)
             self._counters["reused_tokens"] += one.call.cached if one.whole else 0
 
 
-def _deferred(part: _Part, short: OutOfPages) -> Deferred:
-    """What a firing is told that finds no pages."""
-    held = part.pool.pages.total - short.free
-    return Deferred(f"{short}, {held} held by {part.ledger.held} sequences")
-
-
-def _check_rows(rows: Sequence[Row], batch: Sequence[_Prepared], part: _Part) -> None:
+def _check_rows(rows: Sequence[Row], batch: Sequence[Prepared], part: Part) -> None:
     """Raise ValueError unless the rows are what the keys and the geometry promise."""
     seen: set[tuple[int, str]] = set()
     for row in rows:
@@ -330,7 +269,7 @@ def _check_rows(rows: Sequence[Row], batch: Sequence[_Prepared], part: _Part) ->
             raise ValueError(f"a row of {row.tokens} tokens for {len(batch[row.call].keys)} new keys")
 
 
-def _plan(part: _Part, rows: Sequence[Row], batch: Sequence[_Prepared]) -> PlannedAttention | None:
+def _plan(part: Part, rows: Sequence[Row], batch: Sequence[Prepared]) -> PlannedAttention | None:
     if not rows:
         return None
     paged = []
@@ -341,7 +280,7 @@ def _plan(part: _Part, rows: Sequence[Row], batch: Sequence[_Prepared]) -> Plann
     return part.backend.plan(paged)
 
 
-def _sampler(part: _Part, batch: Sequence[_Prepared]) -> RowSampler | None:
+def _sampler(part: Part, batch: Sequence[Prepared]) -> RowSampler | None:
     defaults = part.submodule.sampling
     if defaults is None:
         return None

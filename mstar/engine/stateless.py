@@ -52,6 +52,9 @@ class StatelessEngine:
         self._states.take(given.session, request, component, given.state)
         return None
 
+    def preempt(self, request: str, component: str) -> int:  # noqa: ARG002 - nothing here can be dropped
+        return 0
+
     def census(self) -> Mapping[str, int]:
         return {"states": len(self._states)}
 

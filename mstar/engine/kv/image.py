@@ -4,7 +4,10 @@ An image is a tree of arrays, text and numbers, so that any transport may carry 
 
     {"session": str, "state": the committed node state,
      "prompt": int, "cached": int, "divided": bool,                  # of `Holding`
-     "labels": {label: {"keys": int64 [positions], "kv": [layers, 2, positions, kv_heads, head_dim]}},
+     "labels": {label: {"keys": int64 [positions], "starts": int32 [positions], "canonical": int,  # of `KVSequence`
+                        "kv": [layers, 2, positions, kv_heads, head_dim]}},
+     "recall": None or {"keys", "starts"},                           # of a preempted request
+     "recall": None or {"keys", "starts"},                           # of a preempted request
      "cross": [[layer, k [context, kv_heads, head_dim], v], …]}
 
 Positions are copied bit for bit and in order, wherever the pages lie on either side; the page size, the memory layout
@@ -23,7 +26,7 @@ import torch
 from torch import Tensor
 
 from mstar.engine.attention.backend import AttentionBackend
-from mstar.engine.kv.ledger import Holding, Ledger
+from mstar.engine.kv.ledger import Holding, Ledger, Recall
 from mstar.engine.kv.sequences import KVPool
 from mstar.submodule import KVGeometry
 from mstar.tensors import Value
@@ -34,6 +37,8 @@ class LabelImage:
     """One label's sequence."""
 
     keys: np.ndarray  # [positions] int64
+    starts: np.ndarray  # [positions] int32
+    canonical: int
     kv: Tensor  # [layers, 2, positions, kv_heads, head_dim]
 
 
@@ -47,6 +52,7 @@ class RequestImage:
     cached: int = 0
     divided: bool = False
     labels: Mapping[str, LabelImage] | None = None  # None: the request has no sequences here
+    recall: Recall | None = None
     cross: Mapping[int, tuple[Tensor, Tensor]] | None = None  # layer → K, V, each [context, kv_heads, head_dim]
 
     @property
@@ -66,7 +72,11 @@ class RequestImage:
             "prompt": self.prompt,
             "cached": self.cached,
             "divided": self.divided,
-            "labels": {label: {"keys": each.keys, "kv": each.kv} for label, each in self.labels.items()},
+            "labels": {
+                label: {"keys": each.keys, "starts": each.starts, "canonical": each.canonical, "kv": each.kv}
+                for label, each in self.labels.items()
+            },
+            "recall": None if self.recall is None else {"keys": self.recall.keys, "starts": self.recall.starts},
             "cross": [[layer, k, v] for layer, (k, v) in (self.cross or {}).items()],
         }
 
@@ -79,6 +89,7 @@ class RequestImage:
         if "labels" not in value:
             return cls(session, state)
         labels = cast("Mapping[str, Mapping[str, Value]]", value["labels"])
+        recall = cast("Mapping[str, Value] | None", value["recall"])
         cross = cast("Sequence[tuple[int, Value, Value]]", value["cross"])
         return cls(
             session,
@@ -87,9 +98,15 @@ class RequestImage:
             cast("int", value["cached"]),
             bool(value["divided"]),
             {
-                label: LabelImage(np.array(each["keys"], dtype=np.int64), _tensor(each["kv"]))
+                label: LabelImage(
+                    _ints(each["keys"]),
+                    _ints(each["starts"], np.int32),
+                    cast("int", each["canonical"]),
+                    _tensor(each["kv"]),
+                )
                 for label, each in labels.items()
             },
+            None if recall is None else Recall(_ints(recall["keys"]), _ints(recall["starts"], np.int32)),
             {int(layer): (_tensor(k), _tensor(v)) for layer, k, v in cross},
         )
 
@@ -104,9 +121,15 @@ def image_of(holding: Holding, pool: KVPool, backend: AttentionBackend, state: V
         holding.cached,
         holding.divided,
         {
-            label: LabelImage(each.keys.copy(), backend.read(each.pages[: pages(each.length)], each.length))
+            label: LabelImage(
+                each.keys.copy(),
+                each.starts.copy(),
+                each.canonical,
+                backend.read(each.pages[: pages(each.length)], each.length),
+            )
             for label, each in holding.sequences.items()
         },
+        holding.recall,
         backend.read_cross(holding.cross),
     )
 
@@ -119,12 +142,13 @@ def install(image: RequestImage, request: str, ledger: Ledger, backend: Attentio
             sequence = holding.sequence(label)
             ledger.reserve(sequence, len(each.keys))
             backend.write(sequence.pages, 0, each.kv)
-            ledger.pool.commit(sequence, each.keys)
+            ledger.commit(sequence, each.keys, starts=each.starts, canonical=each.canonical)
         holding.cross = backend.write_cross(image.cross or {})
     except BaseException:
         ledger.abandon(request)
         raise
     holding.prompt, holding.cached, holding.divided = image.prompt, image.cached, image.divided
+    holding.recall = image.recall
     return holding
 
 
@@ -136,6 +160,10 @@ def check_image(image: RequestImage, geometry: KVGeometry) -> None:
             raise ValueError(f"an image of label {label!r}, the geometry has {geometry.labels}")
         if tuple(each.kv.shape) != wanted:
             raise ValueError(f"an image of shape {tuple(each.kv.shape)}, the geometry wants {wanted}")
+
+
+def _ints(value: Value, dtype: type[np.integer] = np.int64) -> np.ndarray:
+    return np.array(value, dtype=dtype)
 
 
 def _tensor(value: Value) -> Tensor:

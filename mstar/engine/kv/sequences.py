@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,26 +16,40 @@ class KVSequence:
     """`length` positions, what stands at each (its key), and the pages that hold their K/V.
 
     Position p lies in slot `p % page_size` of page `pages[p // page_size]`. Pages beyond `length` are reserved for the
-    step that is running.
+    step that is running. `canonical` leading positions, whole grains, hold what any prompt with these keys computes,
+    bit for bit, on a kernel that promises it: they were computed by prompts, in pieces that began with a grain.
     """
 
     pages: list[int] = field(default_factory=list)
     length: int = 0
+    canonical: int = 0
     _keys: np.ndarray = field(default_factory=lambda: np.empty(64, dtype=np.int64))
+    _starts: np.ndarray = field(default_factory=lambda: np.empty(64, dtype=np.int32))
 
     @property
     def keys(self) -> np.ndarray:
         """[length] int64."""
         return self._keys[: self.length]
 
-    def append(self, keys: np.ndarray) -> None:
+    @property
+    def starts(self) -> np.ndarray:
+        """[length] int32: the first of the positions that were computed together with this one."""
+        return self._starts[: self.length]
+
+    def append(self, keys: np.ndarray, starts: np.ndarray | None = None) -> None:
+        """`starts`: where the positions are a copy, or computed again; else they are of one step."""
         stop = self.length + len(keys)
         if stop > len(self._keys):
-            grown = np.empty(max(stop, 2 * len(self._keys)), dtype=np.int64)
-            grown[: self.length] = self.keys
-            self._keys = grown
+            self._keys, self._starts = (_grown(old, stop, self.length) for old in (self._keys, self._starts))
         self._keys[self.length : stop] = keys
+        self._starts[self.length : stop] = self.length if starts is None else starts
         self.length = stop
+
+
+def _grown(old: np.ndarray, needed: int, used: int) -> np.ndarray:
+    grown = np.empty(max(needed, 2 * len(old)), dtype=old.dtype)
+    grown[:used] = old[:used]
+    return grown
 
 
 def common_prefix(left: np.ndarray, right: np.ndarray) -> int:
@@ -60,8 +75,14 @@ class KVPool:
     sequences is never written: it is copied first.
     """
 
-    def __init__(self, store: PageStore) -> None:
+    def __init__(self, store: PageStore, grain: int = 1, make_room: Callable[[], bool] = lambda: False) -> None:
+        """`grain`: see `KVSettings`.
+
+        `make_room`: asked while no run is wide enough; frees some pages that nobody needs, or says False.
+        """
         self.store = store
+        self.grain = grain
+        self.make_room = make_room
         self.page_size = store.page_size
         self.pages = PageAllocator(store.pages)
         self.counters = PoolCounters()
@@ -86,7 +107,8 @@ class KVPool:
                 except OutOfPages:
                     length = whole * self.page_size
         fork = KVSequence(pages)
-        fork.append(source.keys[:length])
+        fork.append(source.keys[:length], source.starts[:length])
+        fork.canonical = min(source.canonical, self._whole(length))
         return fork
 
     def truncate(self, sequence: KVSequence, length: int) -> None:
@@ -94,6 +116,7 @@ class KVPool:
         if length > sequence.length:
             raise ValueError(f"can not truncate {sequence.length} positions to {length}")
         sequence.length = length
+        sequence.canonical = min(sequence.canonical, self._whole(length))
         keep = self.page_count(length)
         self.pages.release(sequence.pages[keep:])
         del sequence.pages[keep:]
@@ -125,11 +148,20 @@ class KVPool:
         sequence.pages.extend(fresh[len(blocked) :])
         self.counters.scattered += self.store.prefers_runs
 
-    def commit(self, sequence: KVSequence, keys: np.ndarray) -> None:
-        """The reserved positions were written: they hold `keys` now."""
+    def commit(
+        self, sequence: KVSequence, keys: np.ndarray, *, prompt: bool = False, starts: np.ndarray | None = None
+    ) -> None:
+        """The reserved positions were written: they hold `keys` now. `prompt`: as a piece of a prompt computes them."""
         if self.page_count(sequence.length + len(keys)) > len(sequence.pages):
             raise ValueError(f"{len(keys)} positions committed that were not reserved")
-        sequence.append(keys)
+        start = sequence.length
+        sequence.append(keys, starts)
+        if prompt and start == sequence.canonical:
+            sequence.canonical = self._whole(sequence.length)
+
+    def _whole(self, length: int) -> int:
+        """Positions in whole grains."""
+        return length // self.grain * self.grain
 
     def _reserve_run(self, sequence: KVSequence, needed: int, blocked: bool) -> bool:
         pages = sequence.pages
@@ -139,6 +171,8 @@ class KVPool:
                 pages.extend(behind)
                 return True
         run = self.pages.take_run(needed)
+        while run is None and self.make_room():
+            run = self.pages.take_run(needed)
         if run is None:
             return False
         held = self.page_count(sequence.length)

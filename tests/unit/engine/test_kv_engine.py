@@ -6,7 +6,7 @@ import torch
 from mstar.engine.api import Completed, Deferred, Failed
 from mstar.engine.kv_engine import KVCacheEngine, KVSettings
 from mstar.submodule import Sampling
-from tests.unit.engine.toy import ToyLM, answer, decode, engine, logits, prefill, token
+from tests.unit.engine.toy import DivisibleLM, ToyLM, answer, decode, engine, logits, prefill, token
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 OTHERS = ([7, 7], [11, 12, 13, 14, 15, 16, 17], [20] * 21)
@@ -86,12 +86,13 @@ def test_a_prompt_of_another_kind_leaves_the_conversation_cached() -> None:
     assert toy == answer(engine(), "x", [*long, 9], 1)
 
 
-def test_sessions_do_not_share() -> None:
-    lm = engine()
-    answer(lm, "a", PROMPT, 1, session="one")
-    lm.end_request("a")
-    answer(lm, "b", PROMPT, 1, session="two")
-    assert lm.counters()["reused_tokens"] == 0
+def test_sessions_share_whole_pages_unless_they_must_not() -> None:
+    for shared in (True, False):
+        lm = engine(DivisibleLM(), shared=shared)
+        answer(lm, "a", PROMPT, 1, session="one")
+        lm.end_request("a")
+        answer(lm, "b", PROMPT, 1, session="two")
+        assert lm.counters()["reused_tokens"] == (8 if shared else 0)
 
 
 def test_one_guilty_of_four_fails_alone_and_the_neighbours_do_not_notice() -> None:
@@ -144,7 +145,7 @@ def test_without_pages_a_firing_waits_and_the_reason_has_the_numbers() -> None:
     lm = engine(pages=8)
     outcomes = lm.step([prefill("a", range(20), "a"), prefill("b", range(12), "b"), prefill("c", range(10), "c")])
     assert [type(outcome) for outcome in outcomes] == [Completed, Completed, Deferred]
-    assert outcomes[2] == Deferred("needs 3 pages, 0 free, 8 held by 2 sequences")
+    assert outcomes[2] == Deferred("needs 3 pages, 0 free, 8 held by 2 sessions")
     assert lm.counters()["deferred"] == 1
     assert isinstance(lm.step([decode("a", 1, "a")])[0], Deferred)
     lm.end_session("b")
@@ -155,7 +156,7 @@ def test_without_pages_a_firing_waits_and_the_reason_has_the_numbers() -> None:
 
 
 def test_idle_sequences_go_first_used_first_and_live_ones_never() -> None:
-    lm = engine(pages=12)
+    lm = engine(pages=12, shared=False)
     for name in "abc":
         answer(lm, name, range(12), 1, session=name)
         if name != "b":
@@ -169,7 +170,7 @@ def test_idle_sequences_go_first_used_first_and_live_ones_never() -> None:
 
 def test_a_sequence_that_can_never_fit_fails() -> None:
     (outcome,) = engine(pages=4).step([prefill("r", range(40))])
-    assert outcome == Failed("OutOfPages: needs 10 pages, the pool has 4")
+    assert outcome == Failed("needs 10 pages, the pool has 4", "out_of_memory")
 
 
 def test_the_census_comes_back_to_its_baseline() -> None:

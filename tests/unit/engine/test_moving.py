@@ -105,7 +105,7 @@ def test_without_pages_an_image_waits_and_is_taken_later() -> None:
     answer(there, "full", range(12), 1, session="full")
     before = there.census()
     image = here.give("r", "lm")
-    assert there.take("r", "lm", image) == Deferred("needs 3 pages, 1 free, 3 held by 1 sequences")
+    assert there.take("r", "lm", image) == Deferred("needs 3 pages, 1 free, 3 held by 1 session")
     assert there.census() == before
     there.end_session("full")
     assert there.take("r", "lm", image) is None
@@ -115,8 +115,9 @@ def test_without_pages_an_image_waits_and_is_taken_later() -> None:
 def test_an_image_of_another_shape_is_refused_and_so_is_a_second_one() -> None:
     here, there = engine(), engine()
     answer(here, "r", PROMPT, 1)
-    image = here.give("r", "lm")
-    cut: Any = {**image, "labels": {"main": {"keys": np.arange(3), "kv": torch.zeros(1, 2, 3, 2, 8)}}}  # type: ignore[dict-item]
+    image: Any = here.give("r", "lm")
+    small = {"keys": np.arange(3), "starts": np.zeros(3), "canonical": 0, "kv": torch.zeros(1, 2, 3, 2, 8)}
+    cut = {**image, "labels": {"main": small}}
     with pytest.raises(ValueError, match="geometry wants"):
         there.take("r", "lm", cut)
     assert there.take("r", "lm", image) is None

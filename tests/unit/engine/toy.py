@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mstar.engine.api import Completed, Firing, Outcome
+from mstar.engine.api import Completed, Firing, Outcome, Partial
 from mstar.engine.kv_engine import KVCacheEngine, KVSettings
 from mstar.submodule import STATE, Call, KVGeometry, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Output, Value
@@ -34,6 +35,7 @@ class ToyLM:
         self.max_batch = max_batch
         self.sampling: Sampling | None = sampling or Sampling()
         self.geometry = KVGeometry(LAYERS, KV_HEADS, DIM, labels=("main", "free"))
+        self._waves = torch.sin(torch.arange(512)[:, None] * 0.7)  # a library's sine depends on the place in its row
         self._embedding = torch.randn(VOCAB, WIDTH, generator=generator)
         sizes = ((HEADS + 2 * KV_HEADS) * DIM, WIDTH)
         self._qkv = torch.randn(LAYERS, *sizes, generator=generator) / WIDTH**0.5
@@ -58,7 +60,7 @@ class ToyLM:
         attention, sample = step.attention, step.sample
         assert attention is not None
         assert sample is not None
-        x = self._embedding[packed.tensors["tokens"]] + torch.sin(attention.positions[:, None] * 0.7)
+        x = self._embedding[packed.tensors["tokens"]] + self._waves[attention.positions]
         for layer in range(LAYERS):
             q, k, v = _product(x, self._qkv[layer]).split([HEADS * DIM, KV_HEADS * DIM, KV_HEADS * DIM], -1)
             attended = attention.attend(
@@ -88,7 +90,7 @@ def _fail(call: Call, place: str) -> None:
 
 
 def engine(toy: ToyLM | None = None, **settings: Any) -> KVCacheEngine:
-    chosen = KVSettings(**{"pages": 64, "page_size": 4, **settings})
+    chosen = KVSettings(**{"pages": 64, "page_size": 4, "grain": 4, **settings})
     return KVCacheEngine({"lm": toy or ToyLM()}, settings={"lm": chosen})
 
 
@@ -119,16 +121,39 @@ def logits(outcome: Outcome) -> Tensor:
     return value
 
 
+def finished(lm: KVCacheEngine, firing: Firing) -> Outcome:
+    """The firing's outcome after all pieces before it."""
+    for _ in range(1000):
+        (outcome,) = lm.step([firing])
+        if not isinstance(outcome, Partial):
+            return outcome
+    raise AssertionError("it never ends")
+
+
 def answer(
     lm: KVCacheEngine, request: str, prompt: Sequence[int], count: int, session: str = "s", **settings: Any
 ) -> list[int]:
     """`count` tokens after the prompt; the request is left open."""
-    (outcome,) = lm.step([prefill(request, prompt, session, **settings)])
-    tokens = [token(outcome)]
+    tokens = [token(finished(lm, prefill(request, prompt, session, **settings)))]
     while len(tokens) < count:
-        (outcome,) = lm.step([decode(request, tokens[-1], session, **settings)])
-        tokens.append(token(outcome))
+        tokens.append(token(finished(lm, decode(request, tokens[-1], session, **settings))))
     return tokens
+
+
+class DivisibleLM(ToyLM):
+    """The same with prompts in pieces, and K/V that may be computed again."""
+
+    together = 3
+
+    def __init__(self, *, sampling: Sampling | None = None) -> None:
+        super().__init__(sampling=sampling)
+        self.geometry = KVGeometry(LAYERS, KV_HEADS, DIM)
+
+    def cut(self, call: Call, stop: int) -> Call:
+        return replace(call, inputs={"tokens": _tokens(call)[:stop]})
+
+    def recompute(self, call: Call, keys: np.ndarray) -> Call:
+        return replace(call, walk="prefill", inputs={"tokens": keys})
 
 
 class GuidedLM(ToyLM):
@@ -148,7 +173,7 @@ class GuidedLM(ToyLM):
         attention, sample = step.attention, step.sample
         assert attention is not None
         assert sample is not None
-        x = self._embedding[packed.tensors["tokens"]] + torch.sin(attention.positions[:, None] * 0.7)
+        x = self._embedding[packed.tensors["tokens"]] + self._waves[attention.positions]
         shape = (-1, KV_HEADS, DIM)
         for layer in range(LAYERS):
             for index, row in enumerate(packed.rows):

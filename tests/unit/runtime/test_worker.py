@@ -86,6 +86,9 @@ class Scripted:
     def take(self, request: str, component: str, image: Value) -> Deferred | None:
         return None
 
+    def preempt(self, request: str, component: str) -> int:
+        return 0
+
     def census(self) -> Mapping[str, int]:
         return {"held": 0}
 

@@ -5,6 +5,7 @@
 # PORT, HOST   where `make run` listens
 # PYTHON       the Python (3.11 or newer) that the virtual environment is made of
 # VENV         the virtual environment
+# JOBS         processes that run tests
 # TORCH_INDEX  package index to take torch from, for a CPU build where the default index gives a CUDA build
 
 SHELL := /bin/bash
@@ -20,6 +21,7 @@ NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$name $(NEW_ENOUGH) 2>/dev/null && echo $$name && break; done)
 TORCH_INDEX ?=
+JOBS ?= 2
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
@@ -66,7 +68,7 @@ check-web:
 endif
 
 test: check weights-if-any openpi-if-any
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 test-slow: $(TESTS) weights
 	$(BIN)/pytest -m slow

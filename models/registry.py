@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 from models.card import Card, Conversation, Key, Planner, Policy, Recognition, Speech
 from mstar.errors import Rejected
 from mstar.graph.declare import Graph
+from mstar.graph.draw import Format, draw
 from mstar.tensors import Value
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Recognition",
     "Speech",
     "card_of",
+    "drawn",
     "family",
     "module_of",
 ]
@@ -90,3 +92,8 @@ def card_of(name: str, settings: Mapping[str, Value]) -> Card:
     """What the family of that name offers with these settings. Raises Rejected, WeightsError."""
     found = family(name)
     return found.configured(settings) if isinstance(found, Configured) else found.card
+
+
+def drawn(name: str, settings: Mapping[str, Value], form: Format) -> str:
+    """The Walk Graph of a family with these settings, as SVG or text. Raises Rejected, WeightsError, GraphError."""
+    return draw(family(name).graph(settings), form)

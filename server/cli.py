@@ -1,4 +1,4 @@
-"""The command `mstar`: serve families, pull weights."""
+"""The command `mstar`: serve families, draw their graphs, pull weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.pull import Printer, pull
-from models.registry import card_of, module_of
+from models.registry import card_of, drawn, module_of
 from mstar.errors import GraphError, Rejected, WeightsError, WorkerLost
 from mstar.placement import Placement, one_rank, read_placement
 from server.serve import run
@@ -46,6 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--ice-server", action="append", default=[], help="WebRTC: a STUN or TURN url")
     serve.add_argument("--record", type=Path, metavar="DIR", help="keep every conversation as a file in this folder")
+    graph = commands.add_parser("graph", help="draw the Walk Graph of a family")
+    graph.add_argument("family", metavar="FAMILY")
+    graph.add_argument("--format", choices=("svg", "text"), default="text")
+    graph.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here instead of to standard output")
+    graph.add_argument("--set", action="append", default=[], metavar="FAMILY.NAME=VALUE", help="a family's setting")
     fetch = commands.add_parser("pull", help="fetch weights into the cache")
     fetch.add_argument("name")
     fetch.add_argument("--verify", action="store_true", help="hash what is present")
@@ -104,6 +109,16 @@ def placement_for(given: Path | None, families: Sequence[str]) -> Placement:
     return one_rank(cores)
 
 
+def _draw(options: argparse.Namespace) -> int:
+    name: str = options.family
+    drawing = drawn(name, family_settings([name], options.set, None)[name], options.format)
+    if options.output is None:
+        sys.stdout.write(drawing)
+    else:
+        options.output.write_text(drawing, encoding="utf-8")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0, 1 when something failed, 2 when it was asked for wrongly; one line on stderr says what."""
     options = _parser().parse_args(arguments)
@@ -112,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for folder in pull(options.name, Printer(sys.stderr), verify=options.verify):
                 print(folder)
             return 0
+        if options.command == "graph":
+            return _draw(options)
         settings = settings_of(options)
         given = family_settings(settings.families, options.set, options.llm)
         cards = {name: card_of(name, given[name]) for name in settings.families}

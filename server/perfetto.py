@@ -173,13 +173,15 @@ def _edges(graph: Mapping[str, Any]) -> list[tuple[Use, Use]]:
     for (partition, name), walk in walks.items():
         for edge in walk["edges"]:
             if edge["kind"] == "edge":
-                for source in _sources(walk, edge):
-                    found[(name, source), (name, edge["to"])] = None
+                found[(name, edge["maker"]), (name, edge["to"])] = None
             if edge["kind"] == "keep" and walk["then"]:
                 following = walks[partition, walk["then"]]
-                takers = [each["to"] for each in following["edges"] if each["kind"] == "input"]
-                for source in _sources(walk, edge):
-                    found.update({((name, source), (walk["then"], taker)): None for taker in takers})
+                takers = [
+                    each["to"]
+                    for each in following["edges"]
+                    if each["kind"] == "input" and each["name"] == edge["name"]
+                ]
+                found.update({((name, edge["maker"]), (walk["then"], taker)): None for taker in takers})
     for stream in graph.get("streams", ()):
         consumers = [
             walk_name
@@ -187,18 +189,7 @@ def _edges(graph: Mapping[str, Any]) -> list[tuple[Use, Use]]:
             if partition == stream["partition"] and any(node["name"] == stream["to"] for node in walk["nodes"])
         ]
         for origin in stream["from"]:
-            walk = walks.get((origin["partition"], origin["walk"]))
-            if walk is None:
-                continue
-            for source in _sources(walk, {"from": origin["node"], "from_loop": False}):
-                found.update({((origin["walk"], source), (to, stream["to"])): None for to in consumers})
+            if origin["partition"]:
+                maker = (origin["walk"], origin["maker"])
+                found.update({(maker, (to, stream["to"])): None for to in consumers})
     return list(found)
-
-
-def _sources(walk: Mapping[str, Any], edge: Mapping[str, Any]) -> list[str]:
-    """The node that an edge comes from; of a loop, the last one in its body that gives the signal."""
-    nodes = [node["name"] for node in walk["nodes"]]
-    if edge["from"] in nodes and not edge["from_loop"]:
-        return [edge["from"]]
-    inside = [node["name"] for node in walk["nodes"] if node["loop"] == edge["from"]]
-    return inside[-1:]

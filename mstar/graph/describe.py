@@ -12,7 +12,6 @@ from mstar.graph.declare import (
     GraphEdge,
     Keep,
     LiveInput,
-    Partition,
     StreamingGraphEdge,
     Walk,
 )
@@ -33,18 +32,27 @@ def describe(graph: Graph) -> dict[str, Json]:
     A walk's `edges` are `{kind, name, from, from_loop, …}` with kind "edge" or "back" (loop-back; both with `to`,
     `input`), "input" (put into the walk, from ""), "emit" (to the client; `modality`), "keep" (for a later walk) or
     "stream" (`partition`, `to`, `input`). `from` names a node or, where `from_loop` is true, the loop that gives the
-    signal out. A stream's `from` are `{partition, walk, node}`, all "" for the client.
+    signal out; `maker` is the node that makes it in both cases. A stream's `from` are `{partition, walk, node, maker}`,
+    all "" for the client, where `node` may be a loop.
     Raises GraphError for a graph that makes no sense.
     """
     streams = streams_of(graph)
+    plans = {
+        (partition.name, walk.name): outline(partition.name, walk, streaming_ports(streams, partition.name))
+        for partition in graph.partitions
+        for walk in partition.walks
+    }
     return {
         "name": graph.name,
         "components": [{"name": c.name, "engine": c.engine, "state": c.state} for c in graph.components],
         "partitions": [
-            {"name": partition.name, "walks": [_walk(partition, walk, streams) for walk in partition.walks]}
+            {
+                "name": partition.name,
+                "walks": [_walk(walk, plans[partition.name, walk.name]) for walk in partition.walks],
+            }
             for partition in graph.partitions
         ],
-        "streams": [_stream(graph, stream) for stream in streams],
+        "streams": [_stream(graph, stream, plans) for stream in streams],
         "live": [_live(live) for live in graph.live],
         "tasks": [
             {"name": task.name, "start": dict(task.start), "inputs": list(task.inputs), "standing": task.standing}
@@ -53,8 +61,7 @@ def describe(graph: Graph) -> dict[str, Json]:
     }
 
 
-def _walk(partition: Partition, walk: Walk, streams: tuple[Stream, ...]) -> Json:
-    plan = outline(partition.name, walk, streaming_ports(streams, partition.name))
+def _walk(walk: Walk, plan: Outline) -> Json:
     return {
         "name": walk.name,
         "then": walk.then,
@@ -84,7 +91,7 @@ def _edges(plan: Outline) -> Iterator[Json]:
     for link in plan.links:
         kind = "input" if link.source is None else "back" if link.back else "edge"
         yield {
-            **_origin(plan, link.source),
+            **_origin(plan, link.source, link.name),
             "kind": kind,
             "name": link.name,
             "to": plan.nodes[link.node].name,
@@ -92,7 +99,7 @@ def _edges(plan: Outline) -> Iterator[Json]:
         }
     for source in plan.sources():
         for edge in plan.edges(source):
-            out = {**_origin(plan, source), "name": edge.name}
+            out = {**_origin(plan, source, edge.name), "name": edge.name}
             match edge:
                 case Emit(modality=modality):
                     yield {**out, "kind": "emit", "modality": modality}
@@ -104,22 +111,32 @@ def _edges(plan: Outline) -> Iterator[Json]:
                     pass  # a link
 
 
-def _origin(plan: Outline, source: Source | None) -> dict[str, Json]:
+def _origin(plan: Outline, source: Source | None, name: str) -> dict[str, Json]:
     if source is None:
-        return {"from": "", "from_loop": False}
-    kind, index = source
-    if kind == "loop":
-        return {"from": plan.loops[index].name, "from_loop": True}
-    return {"from": plan.nodes[index].name, "from_loop": False}
+        return {"from": "", "from_loop": False, "maker": ""}
+    return {"from": _named(plan, source), "from_loop": source[0] == "loop", "maker": _maker(plan, source, name)}
 
 
-def _stream(graph: Graph, stream: Stream) -> Json:
-    origins: list[Json] = [{"partition": CLIENT, "walk": "", "node": ""}] if CLIENT in stream.producers else []
+def _maker(plan: Outline, source: Source, name: str) -> str:
+    """The node that makes a signal, also where loops give it out."""
+    while source[0] == "loop":
+        source = next(gift.source for gift in plan.gifts if (gift.loop, gift.name) == (source[1], name))
+    return plan.nodes[source[1]].name
+
+
+def _stream(graph: Graph, stream: Stream, plans: Mapping[tuple[str, str], Outline]) -> Json:
+    nobody: Json = {"partition": CLIENT, "walk": "", "node": "", "maker": ""}
+    origins: list[Json] = [nobody] if CLIENT in stream.producers else []
     for partition in graph.partitions:
         for walk in partition.walks:
             for owner, edge in section_edges(walk.section):
                 if edge == stream.edge:
-                    origins.append({"partition": partition.name, "walk": walk.name, "node": owner})
+                    plan = plans[partition.name, walk.name]
+                    source = next(
+                        each for each in plan.sources() if edge in plan.edges(each) and _named(plan, each) == owner
+                    )
+                    maker = _maker(plan, source, edge.name)
+                    origins.append({"partition": partition.name, "walk": walk.name, "node": owner, "maker": maker})
     edge = stream.edge
     return {
         "name": edge.name,
@@ -131,6 +148,10 @@ def _stream(graph: Graph, stream: Stream) -> Json:
         "bound": edge.bound,
         "from": origins,
     }
+
+
+def _named(plan: Outline, source: Source) -> str:
+    return plan.loops[source[1]].name if source[0] == "loop" else plan.nodes[source[1]].name
 
 
 def _live(live: LiveInput) -> Json:

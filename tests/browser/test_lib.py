@@ -186,3 +186,25 @@ def test_no_part_of_the_drawing_lies_on_another(run: Any, width: int) -> None:
                 )
                 assert apart, (one, other)
     assert sum(path["kind"] == "stream" for path in got["paths"]) >= 6
+
+
+def test_two_uses_of_one_component_light_apart(run: Any) -> None:
+    got = run(
+        """
+        const { GraphDrawing } = await import("/lib/graph.js");
+        const { firings } = await import("/lib/trace.js");
+        const use = (name) => ({ name, component: "ASR", loop: "" });
+        const walk = { name: "hear", then: "", nodes: [use("ASR_begin"), use("ASR")], edges: [] };
+        const partitions = [{ name: "asr", walks: [walk] }];
+        const place = document.body.appendChild(document.createElement("div"));
+        const empty = { components: [], streams: [], live: [], tasks: [] };
+        const drawing = new GraphDrawing(place, { name: "g", partitions, ...empty });
+        const row = (node) => [0, "worker.main", "s.1", "ASR", "hear", 1, 12, 0, -1, -1, node];
+        const told = firings({ type: "mstar.trace", records: [row("ASR"), row("ASR"), row("ASR_begin")] });
+        for (const firing of told.slice(0, 2)) drawing.flash(firing);
+        const lit = [...place.querySelectorAll(".lit .name")].map((name) => name.textContent);
+        drawing.flash(told[2]);
+        return [lit, [...place.querySelectorAll(".count")].map((count) => count.textContent)];
+        """
+    )
+    assert got == [["ASR"], ["1 × 12 ms", "2 × 12 ms"]]

@@ -169,23 +169,17 @@ function pathsOf(graph, nodes, sources) {
     const path = { d: kind === "stream" ? down(from, to) : across(from, to), kind };
     paths.set(path.d, path);
   };
-  /** A node, or the last one of the loop of that name. @param {string} partition @param {string} walk @param {string} name */
-  const origin = (partition, walk, name) => {
-    const found = graph.partitions.find((each) => each.name === partition)?.walks.find((each) => each.name === walk);
-    const last = found?.nodes.findLast((node) => node.loop === name)?.name ?? "";
-    return at.get(keyOf(partition, name)) ?? at.get(keyOf(partition, last));
-  };
   for (const { name, walks } of graph.partitions) {
     for (const walk of walks) {
-      for (const { kind, from, to } of walk.edges) {
+      for (const { kind, maker, to } of walk.edges) {
         if (!to || (kind !== "edge" && kind !== "back")) continue;
-        join(origin(name, walk.name, from), at.get(keyOf(name, to)), kind);
+        join(at.get(keyOf(name, maker)), at.get(keyOf(name, to)), kind);
       }
     }
   }
   for (const stream of graph.streams) {
-    for (const { partition, walk, node } of stream.from) {
-      join(origin(partition, walk, node), at.get(keyOf(stream.partition, stream.to)), "stream");
+    for (const { partition, maker } of stream.from) {
+      join(at.get(keyOf(partition, maker)), at.get(keyOf(stream.partition, stream.to)), "stream");
     }
   }
   sessionsLive(graph).forEach((live, index) => {

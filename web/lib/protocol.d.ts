@@ -89,7 +89,7 @@ export interface WalkGraph {
     name: string;
     partition: string;
     to: string;
-    from: { partition: string; walk: string; node: string }[];
+    from: { partition: string; walk: string; node: string; maker: string }[];
   }[];
   live: { name: string; scope: "session" | "request"; to: { partition: string; node: string }[]; slices: string[] }[];
   tasks: { name: string; start: Record<string, string>; standing: boolean }[];
@@ -99,5 +99,5 @@ export interface WalkOfGraph {
   name: string;
   then: string;
   nodes: { name: string; component: string; loop: string }[];
-  edges: { kind: string; name: string; from: string; from_loop: boolean; to?: string; modality?: string }[];
+  edges: { kind: string; name: string; from: string; from_loop: boolean; maker: string; to?: string; modality?: string }[];
 }

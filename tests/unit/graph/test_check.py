@@ -335,10 +335,10 @@ def test_a_graph_is_told_in_plain_json() -> None:
     assert decode["nodes"] == [
         {"name": "llm", "component": "llm", "loop": "decode", "inputs": [{"name": "token", "streaming": False}]},
     ]
-    llm = {"from": "llm", "from_loop": False}
+    llm = {"from": "llm", "from_loop": False, "maker": "llm"}
     assert decode["edges"] == [
         {**llm, "kind": "back", "name": "token", "to": "llm", "input": "token"},
-        {"from": "", "from_loop": False, "kind": "input", "name": "token", "to": "llm", "input": "token"},
+        {"from": "", "from_loop": False, "maker": "", "kind": "input", "name": "token", "to": "llm", "input": "token"},
         {**llm, "kind": "stream", "name": "token", "partition": "speech", "to": "voice", "input": "token"},
         {**llm, "kind": "emit", "name": "text", "modality": "text"},
     ]
@@ -351,10 +351,10 @@ def test_a_graph_is_told_in_plain_json() -> None:
         "items": "one",
         "bound": 8,
         "from": [
-            {"partition": "talk", "walk": "prefill", "node": "llm"},
-            {"partition": "talk", "walk": "decode", "node": "llm"},
+            {"partition": "talk", "walk": "prefill", "node": "llm", "maker": "llm"},
+            {"partition": "talk", "walk": "decode", "node": "llm", "maker": "llm"},
         ],
     }
-    assert told["streams"][1]["from"] == [{"partition": "", "walk": "", "node": ""}]
+    assert told["streams"][1]["from"] == [{"partition": "", "walk": "", "node": "", "maker": ""}]
     assert told["live"][0]["slices"] == ["llm"]
     assert told["tasks"][0]["start"] == {"talk": "prefill", "speech": "speech"}

@@ -1,4 +1,4 @@
-"""A Piper voice: text-free synthesis from phoneme ids, in the stages prior → flow → carried decoder."""
+"""A Piper voice: text-free synthesis from phoneme ids, in the stages prior → carried decoder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from models.piper.carry import AUDIO, CLOSING, FRAMES, CarriedGraph, carry_state
+from models.piper.carry import AUDIO, CarriedGraph, carry_state
 from models.piper.split import Stages, split
+from models.piper.streams import CLOSING, FRAMES
 from mstar.errors import WeightsError
 
 Floats = NDArray[np.float32]
@@ -62,7 +63,6 @@ class Voice:
     stages: Stages
     carried: CarriedGraph
     prior: ort.InferenceSession
-    flow: ort.InferenceSession
     decoder: ort.InferenceSession
 
     @property
@@ -83,8 +83,8 @@ class Voice:
             carried = carry_state(stages.decoder)
         except WeightsError as cause:
             raise WeightsError(f"{path}: {cause}") from cause
-        prior, flow, decoder = (session(m, threads) for m in (stages.prior, stages.flow, carried.model))
-        return cls(config, stages, carried, prior, flow, decoder)
+        prior, decoder = (session(m, threads) for m in (stages.prior, carried.model))
+        return cls(config, stages, carried, prior, decoder)
 
     def latents(
         self, ids: Ints, rng: np.random.Generator, *, noise_scale: float, noise_w: float, length_scale: float
@@ -94,10 +94,9 @@ class Voice:
         scales = np.array([noise_scale, length_scale, noise_w], np.float32)
         values = (ids[None, :], np.array([len(ids)], np.int64), scales, draw)
         feed = dict(zip(self.stages.prior_in, values, strict=True))
-        durations, mean, deviation, mask = self.prior.run(list(self.stages.prior_out), feed)
+        durations, mean, deviation, _ = self.prior.run(list(self.stages.prior_out), feed)
         z_p = mean + rng.standard_normal(mean.shape, np.float32) * deviation * np.float32(noise_scale)
-        [z] = self.flow.run(None, dict(zip(self.stages.flow_in, (z_p, mask), strict=True)))  # [1, c, frames]
-        return Latents(np.ascontiguousarray(z[0].T), durations.reshape(-1).astype(np.int64))
+        return Latents(np.ascontiguousarray(z_p[0].T), durations.reshape(-1).astype(np.int64))
 
     def fresh_tails(self) -> tuple[Floats, ...]:
         """The decoder's state at the start of a segment."""
@@ -106,7 +105,7 @@ class Voice:
     def decode(self, frames: Floats, tails: tuple[Floats, ...], last: bool) -> tuple[Floats, tuple[Floats, ...]]:
         """New frames [n, channels] → the samples that they determine [m] float32 in [-1, 1], and the next state.
 
-        The first chunk of a segment needs `carried.first` frames unless it is the last one, too.
+        A chunk has at least one frame, the first of a segment `carried.first` unless it is the last one, too.
         """
         feed = {f"{t.name}.tail": value for t, value in zip(self.carried.tails, tails, strict=True)}
         feed[FRAMES] = np.ascontiguousarray(frames.T)[None, :, None, :]

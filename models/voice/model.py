@@ -34,14 +34,14 @@ from mstar.graph.declare import (
     Task,
     Walk,
 )
-from mstar.streaming.policies import RampChunkPolicy
+from mstar.streaming.policies import FixedChunkPolicy
 from mstar.tensors import Value
 
 CONVERSATION = Conversation(speech_rate=22_050, context=2048, warm="warm", complete="complete")
 SPEECH_WINDOW = 2 * CONVERSATION.speech_rate
 """Samples of an answer that may be on their way to a listener who has not asked for more."""
-FIRST_FRAMES = 16
-"""Frames of the decoder's first chunk: it holds 10 back, so this is about the least that sounds."""
+FRAMES = 52
+"""Frames of a chunk of the decoder (0.6 s). It holds 42 back, and speech begins within 7: the first chunk sounds."""
 LONGEST_ANSWER = 4096
 ASR_TOKENS = 448
 
@@ -155,9 +155,7 @@ def _talking() -> tuple[Partition, ...]:
 
 
 def _speaking() -> tuple[Partition, ...]:
-    frames = StreamingGraphEdge(
-        "frames", "vocoder", "decoder", RampChunkPolicy(first=FIRST_FRAMES, growth=2, k=64), items="rows", bound=1024
-    )
+    frames = StreamingGraphEdge("frames", "vocoder", "decoder", FixedChunkPolicy(FRAMES), items="rows", bound=1024)
     clause = StreamingGraphEdge("clause", "synthesis", "phonemes", bound=4)
     return (
         Partition("clauses", (Walk("clauses", GraphNode("clauses", ("text",), (clause,))),)),

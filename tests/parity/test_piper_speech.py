@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from models.piper.nodes import AcousticSubmodule, DecoderSubmodule
-from models.piper.sound import KEPT, THRESHOLD
 from models.piper.voice import Floats, Voice
 from models.speech.nodes import ClauseSubmodule, PhonemeSubmodule
+from models.speech.opening import KEPT, THRESHOLD
 from mstar.submodule import STATE, Call, Many, Span, Step
 
 TEXT = "Sure, I can help you with that, and one of the others. It costs **42** dollars at example.com, Dr. Who!"

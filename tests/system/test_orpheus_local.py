@@ -17,10 +17,10 @@ from models.orpheus.model import FAMILY, SPEECH
 from models.orpheus.nodes.speaking import lm
 from models.orpheus.nodes.writing import prompt
 from models.orpheus.tokens import levels
-from models.piper.sound import fresh, open_sound
 from models.registry import family
 from models.snac.codec import Snac
 from models.snac.noise import SeededNoise
+from models.speech.opening import fresh, open_sound
 from mstar.client import Emission, Request, RequestEnded, Session
 from mstar.engine.api import Completed, Firing
 from mstar.engine.kv_engine import KVCacheEngine

@@ -14,9 +14,9 @@ from torch import Tensor
 from models.blocks.values import floats, integer, ints, items, record
 from models.orpheus.nodes.checkpoints import codec as load_codec
 from models.orpheus.tokens import FRAME, levels
-from models.piper.sound import Opening, fresh, open_sound
 from models.snac.codec import Carried, Snac
 from models.snac.noise import SeededNoise
+from models.speech.opening import Opening, fresh, open_sound
 from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, Output, Outputs, Packed, Step
 from mstar.tensors import Value

@@ -135,11 +135,12 @@ def test_the_stream_is_the_clauses_in_one_piece(voice: Voice, clauses: list[Rows
 
 def test_an_end_with_nothing_new_flushes_what_is_open(voice: Voice, clauses: list[Rows]) -> None:
     node = DecoderSubmodule(voice)
-    rows = np.asarray(clauses[0].array)
+    rows = np.asarray(clauses[2].array)
+    assert len(rows) > voice.carried.first
     span = Span("frames", 0, 0, len(rows))
     [done] = fire(node, Call("r", "speak", {"frames": rows}, spans={"frames": span}))
     end = Span("frames", len(rows), 0, 0, 0, segment_final=True, final=True)
     [last] = fire(node, Call("r", "speak", {"frames": None}, spans={"frames": end}, state=done[STATE]))
-    assert len(last["audio"]["pcm"]) == voice.carried.lag
+    assert len(last["audio"]["pcm"]) == voice.hop + voice.carried.lag
     [again] = fire(node, Call("r", "speak", {"frames": None}, spans={"frames": end}, state=last[STATE]))
     assert again["audio"] is None

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.piper.sound import KEPT, RAMP, THRESHOLD, Floats, fresh, open_sound
+from models.speech.opening import KEPT, RAMP, THRESHOLD, Floats, fresh, open_sound
 
 RATE = 22050
 

@@ -20,6 +20,7 @@ class Frame:
 
     body: bytes
     sound_of: str = ""
+    binary: bool = False  # else text
 
 
 @dataclass(frozen=True, slots=True)

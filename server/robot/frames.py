@@ -2,6 +2,9 @@
 
 Little-endian: version (1), kind, encoding and length of the name (one byte each); sequence number (uint32); capture
 time (float64, seconds of the robot's monotonic clock); width and height (uint16 each; 0 for JPEG).
+
+Robots send pictures of cameras and goals. What a plan leads to comes back the same way: the name is the chunk's
+number, the sequence number counts the rows acted by then, the time is in seconds after the chunk's first row began.
 """
 
 from __future__ import annotations
@@ -74,6 +77,18 @@ def pack_frame(frame: Frame) -> bytes:
         raise TypeError("a picture of a video does not travel as a binary frame")
     head = (VERSION, frame.kind, shot.encoding, len(name), frame.seq, frame.t_capture, shot.width, shot.height)
     return HEADER.pack(*head) + name + shot.body
+
+
+IMAGINED = 2
+"""The kind of a picture that comes back."""
+
+
+def pack_imagined(chunk: int, row: int, dt: float, picture: Picture) -> bytes:
+    """What is imagined after `row` rows of a chunk, as it travels."""
+    height, width, _ = picture.shape
+    name = str(chunk).encode()
+    head = HEADER.pack(VERSION, IMAGINED, Encoding.RGB, len(name), row, row * dt, width, height)
+    return head + name + picture.tobytes()
 
 
 def read_frame(data: bytes) -> Frame:

@@ -24,7 +24,7 @@ from server.robot.asking import decoded, question_for
 from server.robot.commands import Begin, Cancel, Command, Count, End, Send, Show
 from server.robot.core import RobotCore
 from server.robot.events import ClientEvent, Fault, encode
-from server.robot.frames import Frame
+from server.robot.frames import Frame, pack_imagined
 from server.robot.questions import Failed, answered
 from server.webrtc.screen import Screen
 
@@ -85,6 +85,8 @@ class Live:
 
     def __init__(self, robot: Robot, group: asyncio.TaskGroup, metrics: Metrics) -> None:
         self.outbound = Outbound()
+        self.pictures = False
+        """Whether what is imagined may go `outbound`, too."""
         self._robot = robot
         self._core = robot.core
         self._metrics = metrics
@@ -241,8 +243,15 @@ class Live:
                     picture = event.value.get("picture")
                     if isinstance(picture, np.ndarray):
                         self._robot.screen.show(picture)
+                        self._send_picture(begin.key, event.value.get("frame"), picture)
         finally:
             request.interrupt()
+
+    def _send_picture(self, chunk: int, row: Value, picture: Picture) -> None:
+        """To a client that asked for pictures and reads them."""
+        shown = self._core.shown
+        if self.pictures and shown.show and isinstance(row, int) and not self.outbound.congested:
+            self.outbound.push(outbound.Frame(pack_imagined(chunk, row, 1 / shown.rate, picture), binary=True))
 
     def _emitted(self, key: int) -> None:
         self._looking.discard(key)

@@ -62,7 +62,7 @@ def described(name: str, offer: Offer) -> dict[str, Value]:
         case Policy():
             return {**shared, "kind": "policy", "blends": offer.blends}
         case Planner():
-            return {**shared, "kind": "planner", "iterations": offer.iterations}
+            return {**shared, "kind": "planner", "iterations": offer.iterations, "shows": bool(offer.imagine)}
 
 
 def announced(name: str, offer: Offer) -> dict[str, Value]:

@@ -21,6 +21,11 @@ class LiveSocket:
         self._socket = socket
         self._group = asyncio.TaskGroup()
         self._live = robot.live = Live(robot, self._group, metrics)
+        self._live.pictures = True
+
+    def refuse(self, why: Rejected) -> None:
+        """Tell the robot of something that is wrong."""
+        self._live.refuse(why)
 
     def end(self, code: int, reason: str) -> None:
         """Close the connection once everything has been said."""
@@ -74,7 +79,7 @@ class LiveSocket:
             if isinstance(frame, Close):
                 return frame
             try:
-                await self._socket.send_frame(frame.body, WSMsgType.TEXT)
+                await self._socket.send_frame(frame.body, WSMsgType.BINARY if frame.binary else WSMsgType.TEXT)
             except ConnectionError:
                 return None
             self._live.outbound.written(frame)

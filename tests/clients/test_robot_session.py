@@ -13,7 +13,7 @@ import aiohttp
 import numpy as np
 import pytest
 
-from server.robot.frames import Encoding, Frame, Kind, Shot, pack_frame
+from server.robot.frames import HEADER, IMAGINED, Encoding, Frame, Kind, Shot, pack_frame
 from tests.clients.conftest import Serving, serving
 from tests.clients.test_leaving import quiet
 from tests.unit.robot.test_frames import jpeg, smooth
@@ -152,6 +152,31 @@ async def test_a_planner_plans_from_the_newest_frame_of_a_camera(robots: Serving
         await robot.frame("camera", raw(PICTURE))
         short = await robot.chunk(deadline_ms=1, settings={**FEW, "iterations": 100})
         assert (short["plan"]["iteration"], short["deadline_hit"]) == (1, True)
+
+
+async def test_what_a_plan_leads_to_comes_back_as_pictures(robots: Serving) -> None:
+    async with connected(robots, model="vjepa2") as robot:
+        assert robot.session["offer"]["shows"]
+        await robot.send(type="session.update", session={"rate": 4, "show": True})
+        await robot.until("session.updated")
+        await robot.send(type="state", t=robot.now, values=[0.0] * 7)
+        await robot.frame("", raw(PICTURE), kind=Kind.GOAL)
+        await robot.frame("camera", raw(PICTURE))
+        chunk = await robot.chunk(settings={**FEW, "horizon": 3})
+        pictures = []
+        while len(pictures) < 3:
+            message = await asyncio.wait_for(robot.socket.receive(), 60)
+            if message.type is aiohttp.WSMsgType.BINARY:
+                pictures.append(message.data)
+        for row, picture in enumerate(pictures, 1):
+            version, kind, encoding, length, number, seconds, width, height = HEADER.unpack_from(picture)
+            assert (version, kind, encoding, number) == (1, IMAGINED, Encoding.RGB, row)
+            assert (width, height, len(picture)) == (64, 64, HEADER.size + length + 64 * 64 * 3)
+            assert int(picture[HEADER.size : HEADER.size + length]) == chunk["number"]
+            assert seconds == pytest.approx(row * chunk["dt"])
+    async with connected(robots, model="pi05") as robot:
+        await robot.send(type="session.update", session={"show": True})
+        assert (await robot.next())["param"] == "session.show"
 
 
 async def test_frames_that_were_not_used_are_counted(robots: Serving) -> None:

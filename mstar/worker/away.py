@@ -195,7 +195,7 @@ class Images:
             if request.session.requests.get(request.name) is not request:
                 return
             if deferred is not None:
-                self._memory.wait(request, deferred.reason, self._clock.now())
+                self._memory.wait(request, key, deferred, self._clock.now())
                 self._parked.append(parked)
                 return
             self._memory.served(request)

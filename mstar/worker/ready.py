@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from mstar.clock import Clock
+from mstar.errors import Rejected
 from mstar.graph.cursor import Cursor
 from mstar.streaming.buffer import StreamBuffer
+from mstar.tensors import Value
+from mstar.worker.costs import StepCosts
 from mstar.worker.hosted import qualified
-from mstar.worker.scheduler import COMFORT, Runnable, next_batch
+from mstar.worker.scheduler import COMFORT, Pressure, Runnable, next_batch, pressure
 from mstar.worker.state import Guest, RequestState
 
 SOUND_RATE = 24_000
@@ -28,6 +32,9 @@ class Ready:
     def __init__(self, clock: Clock, limits: Mapping[str, int]) -> None:
         self._clock = clock
         self._limits = limits
+        self.costs = StepCosts()
+        self._chosen = 0  # batches so far
+        self._since: dict[Key, int] = {}  # of what can run here: number of the batch after which it first could
         self._runnable: dict[Key, tuple[RequestState, Cursor]] = {}
         self._guests: dict[Key, tuple[RequestState, Guest]] = {}  # firings that were sent here
         self._leaving: dict[Key, tuple[RequestState, Cursor]] = {}  # nodes that run elsewhere
@@ -58,17 +65,31 @@ class Ready:
             key = (request.name, partition, node)
             self._runnable.pop(key, None)
             self._leaving.pop(key, None)
-            if node in able:
+            if node not in able:
+                self._since.pop(key, None)
+            else:
+                self._since.setdefault(key, self._chosen)
                 here = request.runs_on(partition, cursor.plan, node) is None
                 (self._runnable if here else self._leaving)[key] = (request, cursor)
 
+    def restore(self, choice: Choice) -> None:
+        """A firing that was chosen, got nothing of its step and could run again: it has waited all the while."""
+        each, request, _ = choice
+        request.served = each.served
+        key = (each.request, each.partition, each.node)
+        if key in self._since:
+            self._since[key] = self._chosen - 1 - each.waited
+
     def admit(self, request: RequestState, guest: Guest) -> None:
         """A firing that was sent here may be chosen."""
-        self._guests[(request.name, guest.partition, guest.node)] = (request, guest)
+        key = (request.name, guest.partition, guest.node)
+        self._guests[key] = (request, guest)
+        self._since.setdefault(key, self._chosen)
 
     def dismiss(self, request: RequestState, guest: Guest) -> None:
         """A firing that was sent here is no longer wanted."""
         self._guests.pop((request.name, guest.partition, guest.node), None)
+        self._since.pop((request.name, guest.partition, guest.node), None)
 
     def leaving(self) -> Iterator[tuple[str, int, RequestState, Cursor]]:
         """Firings that could be sent elsewhere: partition, node, request, cursor; also while they are being sent."""
@@ -83,17 +104,21 @@ class Ready:
         for node in cursor.plan.node_ids:
             self._runnable.pop((request.name, partition, node), None)
             self._leaving.pop((request.name, partition, node), None)
+            self._since.pop((request.name, partition, node), None)
         self._deadlines.pop((request.name, partition), None)
 
     def choose(self) -> list[Choice]:
         """Take out the next batch; [] if nothing can run."""
         self._pass_deadlines()
         candidates = []
+        pressing: dict[str, Pressure] = {}
         for (name, partition, node), (request, cursor) in self._all():
             if request.deferred:
                 continue
             family = request.session.family
             component = cursor.plan.component(node)
+            if name not in pressing:
+                pressing[name] = self.pressing(request)
             candidates.append(
                 Runnable(
                     name,
@@ -101,19 +126,27 @@ class Ready:
                     node,
                     qualified(family.name, component),
                     cursor.plan.name,
-                    _ahead(request),
+                    pressing[name],
                     family.depth[component],
                     request.served,
+                    self._chosen - self._since.get((name, partition, node), self._chosen),
+                    family.components[component].engine != "kv",
                 )
             )
-        batch = next_batch(candidates, self._limits)
+        batch = next_batch(candidates, self._limits, self.costs)
+        self._chosen += bool(batch)
         return [(each, *self._pop((each.request, each.partition, each.node))) for each in batch]
+
+    def pressing(self, request: RequestState) -> Pressure:
+        """How urgent the request is now."""
+        return pressure(_ahead(request), request.due, self._clock.now())
 
     def _all(self) -> Iterator[tuple[Key, tuple[RequestState, Cursor | Guest]]]:
         yield from self._runnable.items()
         yield from self._guests.items()
 
     def _pop(self, key: Key) -> tuple[RequestState, Cursor | Guest]:
+        self._since.pop(key, None)
         return self._guests.pop(key) if key in self._guests else self._runnable.pop(key)
 
     def next_wake(self) -> float | None:
@@ -132,6 +165,16 @@ class Ready:
         for key in [key for key, (at, _) in self._deadlines.items() if at <= now]:
             _, request = self._deadlines.pop(key)
             self.refresh(request, key[1])
+
+
+def due_of(settings: Mapping[str, Value], now: float) -> float:
+    """Clock time (s) at which a request's `deadline_ms` ends, inf without one. Raises Rejected."""
+    given = settings.get("deadline_ms")
+    if given is None:
+        return math.inf
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+        raise Rejected(f"deadline_ms must be a positive number, got {given!r}", param="settings.deadline_ms")
+    return now + given / 1000
 
 
 def _ahead(request: RequestState) -> float:

@@ -1,20 +1,51 @@
 """Which batch is next: pure, over what could run now.
 
-Order: requests whose listener is about to hear silence, then those whose first sound has not left yet, then those with
+Order: firings that were passed over for too long, then requests whose listener is about to hear silence or whose
+deadline is about to pass, then those whose first sound has not left yet, the earliest deadline first, then those with
 the least sound ahead of their listener, then the one that waited longest. Within a request the node nearest to the
 client goes first. The batch is everyone who can run the same (component, walk) as the most urgent one, most urgent
-first. Since long prompts are computed in pieces, a request that runs short is served between two of them.
+first, as far as it fits into a slice of time. Since long prompts are computed in pieces, a request that runs short is
+served between two of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from mstar.worker.costs import StepCosts
 
 SHORT = 0.4
 """Seconds of sound ahead of the listener below which a request goes before others' first sound."""
 COMFORT = 1.0
 """Seconds of sound ahead of the listener beyond which requests count as equally comfortable."""
+STARVED = 64
+"""Steps that may be given to others while a firing could run; then it goes first, whatever it is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """How much a request presses. `kind`, less is more: 0 = runs short, 1 = nothing has left yet, 2 = comfortable."""
+
+    kind: int
+    ahead: float
+    due: float = math.inf  # clock time (s) by which a planner's answer is wanted
+
+    @property
+    def key(self) -> tuple[int, float, float]:
+        """In the order of urgency."""
+        return (self.kind, -1.0 if self.kind == 1 else min(self.ahead, COMFORT), self.due)
+
+
+def pressure(ahead: float, due: float = math.inf, now: float = 0.0) -> Pressure:
+    """`ahead`: seconds of sound emitted and not yet heard, negative = nothing emitted yet; `due`: a deadline, if any.
+
+    A deadline is what sound ahead is, once it is near. One that has passed presses no more than an early one.
+    """
+    if ahead < 0 and 0 < due - now < SHORT:
+        return Pressure(0, due - now, due)
+    return Pressure(1 if ahead < 0 else 0 if ahead < SHORT else 2, ahead, due)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +57,21 @@ class Runnable:
     node: int
     component: str
     walk: str
-    ahead: float  # seconds of sound emitted and not yet heard; negative = nothing emitted yet
+    pressing: Pressure
     depth: int
     served: int  # number of the last step its request took part in
+    waited: int = 0  # steps given to others since it could run
+    sliced: bool = False  # its batches are cut to a slice of time
 
     @property
-    def urgency(self) -> tuple[int, float, int, int]:
+    def urgency(self) -> tuple[bool, tuple[int, float, float], int, int]:
         """Smaller is more urgent."""
-        kind = 1 if self.ahead < 0 else 0 if self.ahead < SHORT else 2
-        return (kind, min(self.ahead, COMFORT), -self.depth, self.served)
+        return (self.waited < STARVED, self.pressing.key, -self.depth, self.served)
 
 
-def next_batch(runnable: Sequence[Runnable], limits: Mapping[str, int]) -> list[Runnable]:
+def next_batch(
+    runnable: Sequence[Runnable], limits: Mapping[str, int], costs: StepCosts | None = None
+) -> list[Runnable]:
     """At most `limits[component]` firings of one (component, walk), each of another request; [] if nothing can run."""
     if not runnable:
         return []
@@ -46,4 +80,7 @@ def next_batch(runnable: Sequence[Runnable], limits: Mapping[str, int]) -> list[
     batch: dict[str, Runnable] = {}
     for each in sorted(same, key=lambda each: each.urgency):
         batch.setdefault(each.request, each)
-    return list(batch.values())[: limits[first.component]]
+    most = limits[first.component]
+    if first.sliced and costs is not None:
+        most = costs.most(first.component, first.walk, most)
+    return list(batch.values())[:most]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -153,6 +154,9 @@ class RequestState:
     sounded: int = 0  # samples emitted
     served: int = 0  # number of the last step it took part in
     deferred: bool = False  # waits for memory
+    due: float = math.inf  # clock time (s) by which a planner's answer is wanted
+    order: int = 0  # which of the worker's requests it is, counted from the first
+    preempted: int = 0  # how often its K/V were dropped for another request
 
     def runs_on(self, partition: str, plan: WalkPlan, node: int) -> str | None:
         """The worker that a firing has to be sent to; None = it runs here, and its state is here."""

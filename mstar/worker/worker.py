@@ -7,6 +7,7 @@ wait, bounded.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -53,7 +54,7 @@ from mstar.worker.measures import Measures
 from mstar.worker.memory import MemoryQueue
 from mstar.worker.outflow import Outflow
 from mstar.worker.pacing import Pacing
-from mstar.worker.ready import Choice, Ready
+from mstar.worker.ready import Choice, Ready, due_of
 from mstar.worker.state import Guest, LiveStream, RequestState, SessionState, Told
 from mstar.worker.tracing import Tracing
 
@@ -77,6 +78,7 @@ class Worker:
         self.name = name
         self.stopped = False
         self.steps = 0
+        self._begun = 0
         self._counters: dict[str, int] = {"firings": 0, "late_messages": 0, "stale_outcomes": 0}
         self._families = families
         self._engines = engines
@@ -192,6 +194,12 @@ class Worker:
             if emit.window is not None:
                 request.credit[name] = emit.window
         session.requests[message.request] = request
+        request.order, self._begun = self._begun, self._begun + 1
+        try:
+            request.due = due_of(settings, self._clock.now()) if request.silent else math.inf
+        except Rejected as wrong:
+            self._reject(request, message.task, wrong)
+            return
         self._intake.open_inlets(request)
         self._outlets.open(request)
         request.sources = sources_of(request)
@@ -386,6 +394,7 @@ class Worker:
         flight, self._flight = self._flight, []
         self._counters["firings"] += len(firings)
         self._measures.step(firings[0], len(firings), ended - started)
+        self._ready.costs.observe(firings[0].component, firings[0].walk, len(firings), ended - started)
         for choice, firing, outcome in zip(flight, firings, outcomes, strict=True):
             if firing.session in self._sessions:
                 self._tracing.add(firing, choice[1].session, len(firings), started, (ended - started) * 1000)
@@ -395,7 +404,17 @@ class Worker:
                 self._counters["stale_outcomes"] += 1
         if any(isinstance(outcome, Completed | Partial) for outcome in outcomes):
             self._memory.offer_again()
+        self._relieve()
         self._tracing.send()
+
+    def _relieve(self) -> None:
+        """Make a request give way to a more urgent one that waits for memory."""
+        relief = self._memory.relief(self._find, lambda request: self._ready.pressing(request).kind)
+        if relief is not None:
+            giving, component = relief
+            giving.preempted += 1
+            engine = self._engines[component]
+            self._executor.submit(lambda: engine.preempt(giving.name, component), lambda _: self._memory.offer_again())
 
     def _settle(self, choice: Choice, outcome: Outcome) -> None:
         each, request, _ = choice
@@ -405,11 +424,13 @@ class Worker:
                 self._hand_on(choice, outputs, stop)
             case Failed(cause=cause, code=code, param=param):
                 self._fail(request, each.component, cause, code, param)
-            case Partial():
+            case Partial(computed=computed):
                 self._memory.served(request)
                 self._put_back(choice)
-            case Deferred(reason=reason):
-                self._memory.wait(request, reason, self._clock.now())
+                if not computed:
+                    self._ready.restore(choice)
+            case Deferred():
+                self._memory.wait(request, each.component, outcome, self._clock.now())
                 self._put_back(choice)
 
     def _hand_on(self, choice: Choice, outputs: Mapping[str, Output], stop: bool) -> None:

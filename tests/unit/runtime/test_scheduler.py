@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mstar.worker.scheduler import COMFORT, Runnable, next_batch
+from mstar.worker.scheduler import COMFORT, Runnable, next_batch, pressure
 
 LIMITS = {"a": 1, "b": 3, "c": 16}
 
@@ -19,7 +19,7 @@ runnables = st.builds(
     node=st.integers(0, 3),
     component=st.sampled_from(sorted(LIMITS)),
     walk=st.sampled_from(["v", "w"]),
-    ahead=st.sampled_from([-1.0, 0.0, 0.2, 0.9, 1.5, 2.0]),
+    pressing=st.sampled_from([-1.0, 0.0, 0.2, 0.9, 1.5, 2.0]).map(pressure),
     depth=st.integers(0, 5),
     served=st.integers(0, 20),
 )
@@ -42,7 +42,7 @@ def test_a_batch_is_the_most_urgent_and_all_who_can_run_with_it(able: list[Runna
 
 
 def runnable(request: str, ahead: float = 0.5, depth: int = 1, component: str = "a", served: int = 0) -> Runnable:
-    return Runnable(request, "p", 0, component, "w", ahead, depth, served)
+    return Runnable(request, "p", 0, component, "w", pressure(ahead), depth, served)
 
 
 def test_the_order() -> None:

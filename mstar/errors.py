@@ -44,3 +44,7 @@ class RequestFailed(MStarError):
 
 class WorkerLost(MStarError):
     """A worker process died or made no progress."""
+
+
+class ConductorLost(WorkerLost):
+    """The conductor died or does not answer: nothing of its run can be saved, and a new run may be begun."""

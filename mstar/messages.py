@@ -15,6 +15,9 @@ import numpy as np
 from mstar.streaming.chunk import Span
 from mstar.tensors import Lease
 
+LAUNCHER = "launcher"
+"""The party that starts processes and ends them."""
+
 _ARRAY = 1
 _SLICE = 2
 _CRATE = 3
@@ -110,6 +113,15 @@ class Interrupt(msgspec.Struct, frozen=True, tag=True):
 
     request: str
     heard: int | None = None
+
+
+class ReopenSession(msgspec.Struct, frozen=True, tag=True):
+    """The answer to WorkerUp: `first` = where each live stream of the session begins when it is fed to that worker."""
+
+    session: str
+    worker: str
+    life: int
+    first: Mapping[str, int] = {}
 
 
 # ---------------------------------------------------------------------------------------------- client → worker
@@ -246,7 +258,9 @@ class SessionOpened(msgspec.Struct, frozen=True, tag=True):
     """From the conductor to the workers of the session, and on from each of them (`worker`) to its client.
 
     So a client feeds only workers that know the session. `live` says which workers take which live stream, `outputs`
-    which emit which output. `pins` picks among replicas (`mstar.placement.Placed.seat`).
+    which emit which output. `history`: items of a live stream that its takers may look back on, which is what a client
+    keeps for a worker that takes the place of a lost one. To such a worker, `first` says where the streams begin.
+    `pins` picks among replicas (`mstar.placement.Placed.seat`).
     """
 
     session: str
@@ -258,6 +272,8 @@ class SessionOpened(msgspec.Struct, frozen=True, tag=True):
     outputs: Mapping[str, tuple[str, ...]] = {}
     settings: Mapping[str, Any] = {}
     trace: bool = False
+    history: Mapping[str, int] = {}
+    first: Mapping[str, int] = {}
     pins: tuple[str, ...] = ()
 
 
@@ -296,17 +312,21 @@ class EndRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag=True):
+    """`life` counts the processes that have been this worker, from 1."""
+
     worker: str
     family: str
     pid: int
+    life: int = 1
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
-    """Forward progress of a worker: steps executed, and whether it has work it could not do."""
+    """Forward progress of a worker: steps begun, and whether its compute thread is at work."""
 
     worker: str
     steps: int
     busy: bool
+    life: int = 1
 
 
 class WalkDone(msgspec.Struct, frozen=True, tag=True):
@@ -325,6 +345,46 @@ class StepFailed(msgspec.Struct, frozen=True, tag=True):
     cause: str
     code: str = "node_failed"
     param: str = ""
+
+
+# ---------------------------------------------------------------------------------------------- lost workers
+
+
+class WorkerExited(msgspec.Struct, frozen=True, tag=True):
+    """From the launcher to the conductor: the process that was `life` of the worker has ended."""
+
+    worker: str
+    life: int
+    cause: str
+
+
+class ReplaceWorker(msgspec.Struct, frozen=True, tag=True):
+    """From the conductor to the launcher: end what there is of the worker and start its process of that `life`."""
+
+    worker: str
+    life: int
+    cause: str
+
+
+class GiveUp(msgspec.Struct, frozen=True, tag=True):
+    """From the conductor to the launcher: nothing helps."""
+
+    cause: str
+
+
+class WorkerDown(msgspec.Struct, frozen=True, tag=True):
+    """From the conductor to clients and the other workers: what waits for this worker is for nobody."""
+
+    worker: str
+    cause: str
+
+
+class WorkerUp(msgspec.Struct, frozen=True, tag=True):
+    """From the conductor to clients and the launcher: the worker is there again, `seconds` after it was lost."""
+
+    worker: str
+    life: int
+    seconds: float
 
 
 # ---------------------------------------------------------------------------------------------- → client
@@ -399,6 +459,7 @@ Message: TypeAlias = (
     | CloseSession
     | StartRequest
     | Interrupt
+    | ReopenSession
     | Feed
     | Commit
     | Credit
@@ -418,6 +479,11 @@ Message: TypeAlias = (
     | Progress
     | WalkDone
     | StepFailed
+    | WorkerExited
+    | ReplaceWorker
+    | GiveUp
+    | WorkerDown
+    | WorkerUp
     | Emission
     | RequestEnded
     | Refused

@@ -25,6 +25,10 @@ class Endpoint(Protocol):
         """All that has arrived, in order per sender; never blocks."""
         ...
 
+    def forget(self, peer: str) -> None:
+        """A party is gone for good: drop what waits for it. Another one may take its name."""
+        ...
+
     def on_arrival(self, wake: Callable[[], None]) -> None:
         """`wake` is called (on the receiver's loop) when there is something to receive."""
         ...

@@ -65,6 +65,9 @@ class LocalEndpoint:
     def receive(self) -> Sequence[Message]:
         return self._bus.take(self.name)
 
+    def forget(self, peer: str) -> None:
+        """What waits for a party is gone with it (see `LocalBus.remove`)."""
+
     def on_arrival(self, wake: Callable[[], None]) -> None:
         self._bus.wake_with(self.name, wake)
 

@@ -112,6 +112,13 @@ class ZmqEndpoint:
         self.flush()
         return taken
 
+    def forget(self, peer: str) -> None:
+        known = self._peers.pop(peer, None)
+        if known is not None:
+            known.socket.close(linger=0)
+        self._blocked.discard(peer)
+        self._seen.pop(peer, None)
+
     def flush(self) -> None:
         """Send what waits behind a high-water mark, as far as the peers take it."""
         self._blocked = {name for name in self._blocked if not self._peers[name].flush()}

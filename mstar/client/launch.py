@@ -6,67 +6,92 @@ import asyncio
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mstar.bus.patience import Patience
 from mstar.bus.zeromq import ZmqEndpoint
 from mstar.client.client import CONDUCTOR, Client
+from mstar.client.processes import STOP_SECONDS, News, Processes
 from mstar.client.run import Run
-from mstar.errors import WorkerLost
+from mstar.errors import ConductorLost, WorkerLost
+from mstar.messages import LAUNCHER
 from mstar.placement import Placement
 
-_STOP_SECONDS = 10.0
+ASK_SECONDS = 1.0
+"""How often the conductor is asked whether it is there."""
 
 
 class Launched:
-    """The processes of one server. Use `await ready()` before the first session and `await stop()` at the end."""
+    """The processes of one server. Use `await ready()` before the first session and `await stop()` at the end.
 
-    def __init__(
-        self, run: Run, client: Client, endpoint: ZmqEndpoint, processes: Mapping[str, subprocess.Popen[bytes]]
-    ) -> None:
-        self.client = client
-        self.processes = processes
+    Once it is ready, a worker that ends or stands still is replaced. What can not be replaced ends `watch()`.
+    """
+
+    def __init__(self, run: Run, path: Path, endpoint: ZmqEndpoint, launcher: ZmqEndpoint) -> None:
+        self.client = Client(endpoint)
         self.directory = run.directory
         self._run = run
-        self._endpoint = endpoint
+        self._lost: asyncio.Future[WorkerLost] = asyncio.get_running_loop().create_future()
+        self._processes = Processes(run, path, launcher, self._lose)
+
+    @property
+    def processes(self) -> Mapping[str, subprocess.Popen[bytes]]:
+        """The newest process of each name."""
+        return self._processes.running
+
+    def start(self, names: list[str]) -> None:
+        for name in names:
+            self._processes.start(name)
+
+    def on_news(self, told: Callable[[News], None]) -> None:
+        """`told` is called when a worker is lost, and when it is there again."""
+        self._processes.on_news = told
 
     async def ready(self) -> None:
         """Wait until every worker has loaded. Raises WorkerLost when one of the processes ends instead."""
         while True:
             self.check()
-            try:
-                workers = await asyncio.wait_for(self.client.ask("workers"), 1.0)
-            except TimeoutError:
-                continue
+            workers = await self._ask()
             if isinstance(workers, list) and all(worker["ready"] for worker in workers):
+                self._processes.supervised = True
                 return
             await asyncio.sleep(0.05)
 
     def check(self) -> None:
-        """Raises WorkerLost if a process has ended."""
-        for name, process in self.processes.items():
-            if process.poll() is not None:
-                cause = self._run.cause(name)
-                told = f": {cause.read_text()}" if cause.exists() else f" ended with status {process.returncode}"
-                raise WorkerLost(name + told)
+        """Raises WorkerLost if a process that is not replaced has ended."""
+        if self._lost.done():
+            raise self._lost.result()
 
-    async def stop(self) -> None:
-        """End all processes: told first, killed after 10 s; removes the socket directory."""
+    async def watch(self) -> None:
+        """Look after the conductor. Raises ConductorLost when it is gone, WorkerLost when a worker is for good."""
+        silent = 0.0
+        while True:
+            silent = 0.0 if await self._ask() is not None else silent + 2 * ASK_SECONDS
+            if silent >= self._run.patience.silent:
+                self._lose(ConductorLost(f"{CONDUCTOR} has said nothing for {silent:.0f} s"))
+            await asyncio.wait({self._lost}, timeout=ASK_SECONDS)
+            self.check()
+
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End all processes: told first, killed after `seconds`; removes the socket directory."""
         self.client.close()
-        loop = asyncio.get_running_loop()
-        for process in self.processes.values():
-            if process.stdin is not None:
-                process.stdin.close()
-        for process in self.processes.values():
-            try:
-                await loop.run_in_executor(None, process.wait, _STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                await loop.run_in_executor(None, process.wait)
+        await self._processes.stop(seconds)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _lose(self, why: WorkerLost) -> None:
+        if not self._lost.done():
+            self._lost.set_result(why)
+            self.client.lose(str(why))
+
+    async def _ask(self) -> object:
+        """What the conductor says of its workers; None if it says nothing."""
+        try:
+            return await asyncio.wait_for(self.client.ask("workers"), ASK_SECONDS)
+        except TimeoutError:
+            return None
 
 
 def launch(
@@ -75,6 +100,7 @@ def launch(
     *,
     name: str = "server",
     directory: Path | None = None,
+    patience: Patience | None = None,
 ) -> Launched:
     """Start everything; to be called in a running asyncio loop.
 
@@ -82,7 +108,7 @@ def launch(
     Rejected before any process starts if a graph or the placement is wrong.
     """
     where = Path(tempfile.mkdtemp(prefix="mstar-")) if directory is None else directory
-    run = Run(where, families, placement)
+    run = Run(where, families, placement, patience or Patience())
     try:
         placement.check_threads(len(os.sched_getaffinity(0)))
         graphs = run.graphs()
@@ -91,21 +117,9 @@ def launch(
     except BaseException:
         shutil.rmtree(where, ignore_errors=True)
         raise
-    endpoint = ZmqEndpoint(where, name)
-    endpoint.attach()
-    names = [CONDUCTOR, *sorted({worker for each in placed.values() for worker in each.workers})]
-    processes: dict[str, subprocess.Popen[bytes]] = {}
-    for process in names:
-        role = [process] if process == CONDUCTOR else ["worker", process]
-        processes[process] = subprocess.Popen(  # noqa: S603 - this Python, our own module
-            [sys.executable, "-m", "mstar.node", str(path), *role],
-            stdin=subprocess.PIPE,
-            env=_environment(run, process),
-        )
-    return Launched(run, Client(endpoint), endpoint, processes)
-
-
-def _environment(run: Run, process: str) -> dict[str, str]:
-    """Thread counts must be set before numeric libraries load."""
-    threads = next((rank.threads for rank in run.placement.ranks if rank.worker == process), 1)
-    return {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    ends = [ZmqEndpoint(where, each) for each in (name, LAUNCHER)]
+    for end in ends:
+        end.attach()
+    launched = Launched(run, path, *ends)
+    launched.start([CONDUCTOR, *sorted({worker for each in placed.values() for worker in each.workers})])
+    return launched

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mstar.bus.patience import Patience
 from mstar.graph.declare import Graph
 from mstar.model import load_graph
 from mstar.placement import Placed, Placement, placement_of, tree_of
@@ -20,6 +21,7 @@ class Run:
     directory: Path
     families: Mapping[str, Mapping[str, Any]]
     placement: Placement
+    patience: Patience = field(default_factory=Patience)
 
     def graphs(self) -> dict[str, Graph]:
         return {name: load_graph(str(each["module"]), each["settings"]) for name, each in self.families.items()}
@@ -40,6 +42,7 @@ class Run:
         tree = {
             "families": {name: dict(each) for name, each in self.families.items()},
             "placement": tree_of(self.placement),
+            "patience": asdict(self.patience),
         }
         path.write_text(json.dumps(tree))
         return path
@@ -48,4 +51,4 @@ class Run:
 def read_run(path: Path) -> Run:
     """The run that `Run.write` wrote."""
     tree = json.loads(path.read_text())
-    return Run(path.parent, tree["families"], placement_of(tree["placement"]))
+    return Run(path.parent, tree["families"], placement_of(tree["placement"]), Patience(**tree["patience"]))

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from mstar.bus.patience import ENDLESS, Patience
+from mstar.conductor.records import Request, Session
+from mstar.conductor.recovery import Recovery
+from mstar.conductor.waiting import Held
+from mstar.conductor.workers import Workers
 from mstar.graph.declare import Graph, Task
 from mstar.graph.describe import describe
 from mstar.messages import (
@@ -24,50 +28,26 @@ from mstar.messages import (
     OpenSession,
     Progress,
     Refused,
+    ReopenSession,
     RequestEnded,
     SessionClosed,
     SessionOpened,
     StartRequest,
     StepFailed,
     WalkDone,
+    WorkerExited,
     WorkerReady,
+    session_of,
 )
-from mstar.placement import Placed, Seating
+from mstar.placement import Placed
 
 Out: TypeAlias = list[tuple[str, Message]]
 
 
-@dataclass(slots=True)
-class _Session:
-    family: str
-    client: str
-    seating: Seating
-    requests: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Request:
-    session: str
-    task: Task
-    workers: tuple[str, ...]
-    running: dict[str, str]  # partition → walk
-    emitted: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Worker:
-    ready: set[str] = field(default_factory=set)  # families
-    pid: int = 0
-    steps: int = 0
-    busy: bool = False
-    seen: float = 0.0
-    moved: float = 0.0  # when `steps` last changed, or the worker was last idle
-
-
 class Conductor:
-    """`graphs` and `placed` by family name; `workers` are all that are to come up."""
+    """`graphs` and `placed` by family name; `patience` says when a worker that stands still is taken for lost."""
 
-    def __init__(self, graphs: Mapping[str, Graph], placed: Mapping[str, Placed]) -> None:
+    def __init__(self, graphs: Mapping[str, Graph], placed: Mapping[str, Placed], patience: Patience = ENDLESS) -> None:
         self._graphs = graphs
         self._placed = placed
         self._then = {
@@ -77,10 +57,24 @@ class Conductor:
             for walk in partition.walks
         }
         self._tasks = {(name, task.name): task for name, graph in graphs.items() for task in graph.tasks}
-        self._sessions: dict[str, _Session] = {}
-        self._requests: dict[str, _Request] = {}
+        self._sessions: dict[str, Session] = {}
+        self._requests: dict[str, Request] = {}
+        self._history = {
+            name: {live.name: max(live.history, 1) for live in graph.live if live.scope == "session"}
+            for name, graph in graphs.items()
+        }
         self._epochs = 0
-        self._workers = {worker: _Worker() for each in placed.values() for worker in each.workers}
+        names = {worker for each in placed.values() for worker in each.workers}
+        hosted = {name: frozenset(f for f, each in placed.items() if name in each.workers) for name in names}
+        self._workers = Workers(hosted, patience)
+        self._recovery = Recovery(
+            self._workers,
+            patience,
+            self._sessions,
+            self._requests,
+            lambda why: self._end(why.request, "failed", why),
+            self._again,
+        )
         self.counters = {"sessions": 0, "requests": 0, "walks": 0, "messages": 0, "refused": 0}
 
     def handle(self, message: Message, now: float) -> Out:
@@ -88,25 +82,33 @@ class Conductor:
         self.counters["messages"] += 1
         match message:
             case OpenSession():
-                return self._open(message)
+                return self._open(message, now)
             case CloseSession(session=session):
                 return self._close(session)
             case StartRequest():
-                return self._start(message)
+                return self._start(message, now)
             case WalkDone():
                 return self._walk_done(message)
             case Ask():
                 return [(message.client, Answer(message.ask, "conductor", self._answer(message, now)))]
-            case WorkerReady() | Progress():
-                self._heard_of(message, now)
-                return []
+            case WorkerReady() | Progress() | WorkerExited():
+                return self._recovery.heard(message, now)
+            case ReopenSession():
+                return self._recovery.reopen(message, now)
             case _:
                 return self._ended_by(message)
+
+    def tick(self, now: float) -> Out:
+        """What to send, to whom, because of the time; to be called about once a second."""
+        return self._recovery.tick(now)
+
+    def _again(self, held: Held, now: float) -> Out:
+        return self._open(held, now) if isinstance(held, OpenSession) else self._start(held, now)
 
     def _ended_by(self, message: Message) -> Out:
         match message:
             case Interrupt(request=request):
-                return self._end(request, "cancelled")
+                return self._interrupt(request)
             case StepFailed(request=request):
                 return self._end(request, "failed", message)
             case _:
@@ -114,7 +116,7 @@ class Conductor:
 
     # ------------------------------------------------------------------------------------------ sessions
 
-    def _open(self, message: OpenSession) -> Out:
+    def _open(self, message: OpenSession, now: float) -> Out:
         placed = self._placed.get(message.family)
         if placed is None:
             return self._refuse(
@@ -124,9 +126,10 @@ class Conductor:
             return self._refuse(message.client, message.session, "", "session_exists", "a session of this name is open")
         pins = placed.pins(self._load())
         seating = placed.seat(pins)
-        if not all(message.family in self._workers[worker].ready for worker in seating.workers):
+        if any(self._workers.loading(worker) for worker in seating.workers):
             return self._refuse(message.client, message.session, "", "not_ready", "the workers are still loading")
-        self._sessions[message.session] = _Session(message.family, message.client, seating)
+        if not all(self._workers.up(worker) for worker in seating.workers):
+            return self._recovery.hold(message, message.client, now)
         self.counters["sessions"] += 1
         opened = SessionOpened(
             message.session,
@@ -138,7 +141,9 @@ class Conductor:
             settings=message.settings,
             trace=message.trace,
             pins=pins,
+            history=self._history[message.family],
         )
+        self._sessions[message.session] = Session(message.family, message.client, seating, opened)
         return [(worker, opened) for worker in seating.workers]
 
     def _load(self) -> Counter[str]:
@@ -146,6 +151,7 @@ class Conductor:
         return Counter(worker for session in self._sessions.values() for worker in session.seating.pins)
 
     def _close(self, name: str) -> Out:
+        self._recovery.forget(name)
         session = self._sessions.pop(name, None)
         if session is None:
             return []
@@ -155,7 +161,7 @@ class Conductor:
 
     # ------------------------------------------------------------------------------------------ requests
 
-    def _start(self, message: StartRequest) -> Out:
+    def _start(self, message: StartRequest, now: float) -> Out:
         session = self._sessions.get(message.session)
         if session is None:
             return []
@@ -165,9 +171,11 @@ class Conductor:
             # Workers may hold live items that were sent right behind the request.
             out: Out = [(worker, EndRequest(message.request)) for worker in session.seating.workers]
             return out + self._refuse(session.client, message.session, message.request, *(wrong or ("", "")))
+        workers = session.seating.of(task.start)
+        if not session.away.isdisjoint(workers):
+            return self._recovery.hold(message, session.client, now)
         self._epochs += 1
         self.counters["requests"] += 1
-        workers = session.seating.of(task.start)
         begin = BeginRequest(
             message.session,
             message.request,
@@ -177,7 +185,7 @@ class Conductor:
             message.settings,
             message.positions,
         )
-        self._requests[message.request] = _Request(message.session, task, workers, dict(task.start))
+        self._requests[message.request] = Request(message.session, task, workers, dict(task.start))
         session.requests.add(message.request)
         out = [(worker, begin) for worker in workers]
         for partition, walk in task.start.items():
@@ -215,6 +223,12 @@ class Conductor:
         del request.running[message.partition]
         return [] if request.running else self._end(message.request, "done")
 
+    def _interrupt(self, name: str) -> Out:
+        session = self._sessions.get(session_of(name))
+        if session is not None and self._recovery.forget(session_of(name), name):  # it had not begun
+            return [*self._recovery.unbegun(session_of(name), name), (session.client, RequestEnded(name, "cancelled"))]
+        return self._end(name, "cancelled")
+
     def _end(self, name: str, status: str, why: StepFailed | None = None) -> Out:
         request = self._requests.pop(name, None)
         if request is None:
@@ -232,48 +246,30 @@ class Conductor:
         self.counters["refused"] += 1
         return [(client, Refused(session, request, code, text, param))]
 
-    # ------------------------------------------------------------------------------------------ workers, questions
-
-    def _heard_of(self, message: WorkerReady | Progress, now: float) -> None:
-        worker = self._workers.get(message.worker)
-        if worker is None:
-            return
-        worker.seen = now
-        match message:
-            case WorkerReady(family=family, pid=pid):
-                worker.ready.add(family)
-                worker.pid, worker.moved = pid, now
-            case Progress(steps=steps, busy=busy):
-                if steps != worker.steps or not busy:
-                    worker.moved = now
-                worker.steps, worker.busy = steps, busy
+    # ------------------------------------------------------------------------------------------ questions
 
     def _answer(self, message: Ask, now: float) -> Any:
         match message.what:
             case "census":
-                return {"sessions": len(self._sessions), "requests": len(self._requests)}
+                return {
+                    "sessions": len(self._sessions),
+                    "requests": len(self._requests),
+                    "waiting": len(self._recovery),
+                }
             case "counters":
-                return dict(self.counters)
+                return {
+                    **self.counters,
+                    "lost_requests": self._recovery.lost_requests,
+                    "restarts": self._workers.restarts(),
+                    "recovery_seconds": self._workers.recovery(),
+                }
             case "workers":
-                return [self._describe_worker(name, now) for name in sorted(self._workers)]
+                return self._workers.describe(now)
             case "graph":
                 graph = self._graphs.get(message.family)
                 return None if graph is None else describe(graph)
             case _:
                 return None
-
-    def _describe_worker(self, name: str, now: float) -> dict[str, Any]:
-        worker = self._workers[name]
-        hosted = {family for family, placed in self._placed.items() if name in placed.workers}
-        return {
-            "worker": name,
-            "ready": hosted <= worker.ready,
-            "pid": worker.pid,
-            "steps": worker.steps,
-            "busy": worker.busy,
-            "seen": now - worker.seen,
-            "moved": now - worker.moved,
-        }
 
     @property
     def workers(self) -> Iterable[str]:

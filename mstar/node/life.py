@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
 
 from mstar.bus.zeromq import ZmqEndpoint
+
+_SET_DEATH_SIGNAL = 1
+"""`PR_SET_PDEATHSIG`, prctl(2)."""
 
 
 class Life:
@@ -14,6 +18,7 @@ class Life:
 
     def __init__(self, endpoint: ZmqEndpoint) -> None:
         self.over = False
+        self._parent = os.getppid()
         self._input = sys.stdin.fileno()
         os.set_blocking(self._input, False)
         endpoint.watch(self._input)
@@ -31,3 +36,13 @@ class Life:
         except BlockingIOError:
             pass
         return not self.over
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the parent is dead."""
+        return os.getppid() != self._parent
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process with the thread that started it: also when it is stopped, or loading."""
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)

@@ -17,8 +17,8 @@ from mstar.worker.executor import ComputeThread
 PROGRESS_SECONDS = 1.0
 
 
-def run_worker(run: Run, name: str) -> None:
-    """Load the weights, say so, serve until told to stop."""
+def run_worker(run: Run, name: str, life: int) -> None:
+    """Load the weights, say so, serve until told to stop. `life`: how many processes have been this worker."""
     graphs = run.graphs()
     placed = run.placed(graphs)
     rank = next(rank for rank in run.placement.ranks if rank.worker == name)
@@ -28,12 +28,12 @@ def run_worker(run: Run, name: str) -> None:
     settings = {family: run.settings(family) for family in graphs}
     worker = build_worker(name, rank, graphs, placed, settings, endpoint, clock, thread, InlineTransport())
     endpoint.watch(thread.descriptor)
-    life = Life(endpoint)
+    alive = Life(endpoint)
     for family in sorted(graphs):
         if name in placed[family].workers:
-            endpoint.send(CONDUCTOR, WorkerReady(name, family, os.getpid()))
+            endpoint.send(CONDUCTOR, WorkerReady(name, family, os.getpid(), life))
     told = clock.now()
-    while life.check() and not worker.stopped:
+    while alive.check() and not worker.stopped:
         for message in endpoint.receive():
             worker.handle(message)
         worker.collect()
@@ -42,7 +42,7 @@ def run_worker(run: Run, name: str) -> None:
         now = clock.now()
         if now - told >= PROGRESS_SECONDS:
             told = now
-            worker.progress()
+            worker.progress(life)
         wake = min(told + PROGRESS_SECONDS, worker.next_wake() or float("inf"))
         endpoint.wait(max(0.0, wake - now))
     thread.close()

@@ -9,7 +9,7 @@ from mstar.errors import Rejected
 
 
 class History:
-    """Keeps at least the last `capacity` items of a stream, by absolute index.
+    """Keeps at least the last `capacity` items of a stream, by absolute index; the first one to come is item `start`.
 
     The rows lie in one array of twice the capacity that slides when it is full, so a slice never has to be joined:
     `slice` returns a read-only copy, which stays valid whatever is put afterwards.
@@ -17,13 +17,13 @@ class History:
 
     __slots__ = ("_capacity", "_first", "_rows", "_stop")
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, start: int = 0) -> None:
         if capacity < 1:
             raise ValueError(f"a history of {capacity} items keeps nothing")
         self._capacity = capacity
         self._rows: NDArray[np.generic] | None = None  # [2 · capacity, ...]
-        self._first = 0  # index of the item in row 0
-        self._stop = 0
+        self._first = start  # index of the item in row 0
+        self._stop = start
 
     def put(self, index: int, rows: NDArray[np.generic]) -> None:
         """Items [index, index + n) are the rows of an array [n, ...]. Known items are ignored.

@@ -25,6 +25,11 @@ class Executor(Protocol):
         """Run the `done` callbacks of finished jobs."""
         ...
 
+    @property
+    def busy(self) -> bool:
+        """Whether a job has not ended yet."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -48,6 +53,10 @@ class InlineExecutor:
     def waiting(self) -> int:
         return len(self._finished)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._finished)
+
     def close(self) -> None:
         self._finished.clear()
 
@@ -60,12 +69,15 @@ class ComputeThread:
 
     def __init__(self, name: str) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._submitted = 0
+        self._ended = 0
         self._jobs: queue.SimpleQueue[tuple[Job, Done | None] | None] = queue.SimpleQueue()
         self._finished: deque[tuple[Done | None, Any, BaseException | None]] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, job: Job, done: Done | None = None) -> None:
+        self._submitted += 1
         self._jobs.put((job, done))
 
     def collect(self) -> None:
@@ -80,6 +92,10 @@ class ComputeThread:
             if done is not None:
                 done(result)
 
+    @property
+    def busy(self) -> bool:
+        return self._ended < self._submitted
+
     def close(self) -> None:
         self._jobs.put(None)
         self._thread.join(timeout=30)
@@ -92,6 +108,7 @@ class ComputeThread:
                 result, error = job(), None
             except BaseException as caught:  # noqa: BLE001 - handed to the loop, which ends the process
                 result, error = None, caught
+            self._ended += 1
             if done is not None or error is not None:
                 self._finished.append((done, result, error))
                 os.eventfd_write(self.descriptor, 1)

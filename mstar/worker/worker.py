@@ -40,6 +40,7 @@ from mstar.messages import (
     StepFailed,
     Stop,
     WalkDone,
+    WorkerDown,
     session_of,
 )
 from mstar.streaming.history import History
@@ -131,6 +132,8 @@ class Worker:
         match message:
             case Ask():
                 self._answer(message)
+            case WorkerDown(worker=name):
+                self._endpoint.forget(name)
             case Stop():
                 self.stopped = True
             case _:
@@ -142,7 +145,8 @@ class Worker:
         session = SessionState(message.session, family, seating, message.client, message.settings, message.trace)
         for name, takers in message.live.items():
             if self.name in takers and family.live[name].scope == "session":
-                session.live[name] = LiveStream(History(max(family.live[name].history, 1)))
+                history = History(max(family.live[name].history, 1), message.first.get(name, 0))
+                session.live[name] = LiveStream(history)
         self._sessions[message.session] = session
         told = SessionOpened(
             message.session,
@@ -153,6 +157,7 @@ class Worker:
             message.live,
             message.outputs,
             trace=message.trace,
+            history=message.history,
         )
         self._endpoint.send(message.client, told)
 
@@ -528,9 +533,9 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------ seeing
 
-    def progress(self) -> None:
-        """Tell the conductor how far this worker is."""
-        self._endpoint.send(CONDUCTOR, Progress(self.name, self.steps, self.busy))
+    def progress(self, life: int = 1) -> None:
+        """Tell the conductor how far this worker is; `life` counts the processes that have been it."""
+        self._endpoint.send(CONDUCTOR, Progress(self.name, self.steps, self._executor.busy, life))
 
     def _answer(self, message: Ask) -> None:
         def answer(own: Mapping[str, int], engines: Sequence[Mapping[str, int]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import torch
@@ -113,6 +114,8 @@ class ScriptedLM:
 
     def _start(self, call: Call, before: int) -> Mapping[str, Value]:
         prompt = bytes(np.asarray(call.inputs["tokens"], dtype=np.uint8)).decode(errors="replace")
+        if prompt.endswith("wedge\x1dassistant:"):  # told never to end
+            Event().wait()
         if call.walk == "complete":
             reply = script(f"tools:\x1duser:{prompt}\x1dassistant:")
             return {"reply": reply, "prompt": len(self.keys(call)), "reused": call.cached, "before": before}

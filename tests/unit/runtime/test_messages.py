@@ -28,7 +28,7 @@ from mstar.messages import (
 from mstar.streaming.chunk import Span
 
 KINDS = get_args(Message)
-VALUES: dict[Any, Any] = {str: "text", int: 7, bool: True, Any: [1, "two", {"three": 3.5}, None, b"four"]}
+VALUES: dict[Any, Any] = {str: "text", int: 7, float: 1.5, bool: True, Any: [1, "two", {"three": 3.5}, None, b"four"]}
 
 STRUCTURES: dict[str, Any] = {
     "Piece": (Piece(Crate("numpy", "<f4", (1,), b"1234"), True, True, True), Piece(Group("tuple", (1, "x")))),

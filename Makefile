@@ -1,8 +1,10 @@
 # make run    voice chat on http://127.0.0.1:8000     make check      format, lint, types, import rules
+# make robot  a robot that plans, at that address     make train-room train its world model anew, from SEED
 # make test   set-up, checks and tests                make test-slow  the tests that take minutes
 # make bench  measurements                            make clean      remove what make made
 #
-# PORT, HOST   where `make run` listens
+# PORT, HOST   where `make run` and `make robot` listen
+# WORLD        which world the robot is in: room, or reacher (MuJoCo's arm)
 # PYTHON       the Python (3.11 or newer) that the virtual environment is made of
 # VENV         the virtual environment
 # JOBS         processes that run tests
@@ -22,6 +24,8 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	$$name $(NEW_ENOUGH) 2>/dev/null && echo $$name && break; done)
 TORCH_INDEX ?=
 JOBS ?= 2
+WORLD ?= room
+SEED ?= 1
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
@@ -29,18 +33,30 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 RUNS := $(VENV)/.stamp-run
 TESTS := $(VENV)/.stamp-test
 BENCH := $(VENV)/.stamp-bench
+ROBOT := $(VENV)/.stamp-robot
 OPENPI := $(VENV)/openpi/.stamp
 NODE := node_modules/.stamp
 JS := $(shell find web -name '*.js' -not -path '*/node_modules/*' 2>/dev/null | head -n 1)
 
-.PHONY: help run weights weights-if-any check check-web test test-slow bench openpi openpi-if-any clean
+.PHONY: help run robot train-room robot-if-any weights weights-if-any check check-web test test-slow bench openpi openpi-if-any clean
 
 help:
-	@sed -n '1,8s/^# \{0,1\}//p' Makefile
+	@sed -n '1,10s/^# \{0,1\}//p' Makefile
 
 run: $(RUNS) weights
 	@echo "serving voice on http://$(HOST):$(PORT)"
 	@exec $(BIN)/mstar serve voice --host $(HOST) --port $(PORT)
+
+robot: $(RUNS) $(if $(filter reacher,$(WORLD)),$(ROBOT))
+	@exec $(BIN)/python -m examples.robot --world $(WORLD) --host $(HOST) --port $(PORT)
+
+# Trains from SEED, then fails unless nine of ten goals are reached. About five minutes on a free core.
+train-room: $(RUNS)
+	$(BIN)/python -m models.worlds train room --seed $(SEED) --folder build/worlds/room-$(SEED) --least 0.9
+
+# What simulates the arm; its tests are skipped without it.
+robot-if-any: $(RUNS)
+	@$(MAKE) $(ROBOT) || [ "$${REQUIRE_ALL:-}" != 1 ]
 
 PULL := $(BIN)/python -m models.pull voice >/dev/null
 
@@ -67,7 +83,7 @@ check-web:
 	@echo "npm is not there: the pages' types are not checked"; [ "$${REQUIRE_ALL:-}" != 1 ]
 endif
 
-test: check weights-if-any openpi-if-any
+test: check weights-if-any openpi-if-any robot-if-any
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 test-slow: $(TESTS) weights
@@ -100,6 +116,10 @@ $(TESTS): requirements/test.txt $(RUNS)
 
 $(BENCH): requirements/bench.txt $(TESTS)
 	$(PIP) install -r requirements/bench.txt
+	@touch $@
+
+$(ROBOT): requirements/robot.txt $(RUNS)
+	$(PIP) install -r requirements/robot.txt
 	@touch $@
 
 # A robot's client in an environment of its own.

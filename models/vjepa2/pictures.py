@@ -60,13 +60,14 @@ def _centre(x: Tensor, size: int) -> Tensor:
 
 
 class PixelDecoder:
-    """Pictures of tokens: every token gives its patch of pixels, by one matrix.
+    """Pictures of tokens: every token says, by one matrix, how its patch differs from a still scene.
 
     No part of V-JEPA 2-AC, which predicts no pixels; trained beside a small world to show what it imagines.
     """
 
     def __init__(self, weights: Weights, clip: Clip, width: int) -> None:
         self._clip = clip
+        self._scene = weights.take("decoder.scene", 3, clip.size, clip.size)
         self._pixels = Affine(weights, "decoder.pixels", 3 * clip.patch**2, width)
 
     def __call__(self, tokens: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ class PixelDecoder:
         clip = self._clip
         patches = self._pixels(tokens).unflatten(-1, (3, clip.patch, clip.patch)).unflatten(-4, (clip.grid, clip.grid))
         picture: Tensor = patches.movedim(-3, -5).transpose(-3, -2).flatten(-2).flatten(-3, -2)
-        return picture
+        return self._scene + picture
 
 
 def picture_of(pixels: Tensor) -> NDArray[np.uint8]:

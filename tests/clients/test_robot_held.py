@@ -27,7 +27,11 @@ families:
   {HELD}: {{default: held}}
   pi05: {{default: other}}
 """
-OBSERVATION = {"image": np.zeros((8, 8, 3), np.uint8), "state": np.zeros(2, np.float32), "prompt": "wait"}
+OBSERVATION: dict[str, Any] = {
+    "image": np.zeros((8, 8, 3), np.uint8),
+    "state": np.zeros(2, np.float32),
+    "prompt": "wait",
+}
 
 
 @pytest.fixture(scope="module")

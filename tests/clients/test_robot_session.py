@@ -163,7 +163,7 @@ async def test_what_a_plan_leads_to_comes_back_as_pictures(robots: Serving) -> N
         await robot.frame("", raw(PICTURE), kind=Kind.GOAL)
         await robot.frame("camera", raw(PICTURE))
         chunk = await robot.chunk(settings={**FEW, "horizon": 3})
-        pictures = []
+        pictures: list[bytes] = []
         while len(pictures) < 3:
             message = await asyncio.wait_for(robot.socket.receive(), 60)
             if message.type is aiohttp.WSMsgType.BINARY:

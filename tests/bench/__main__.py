@@ -21,7 +21,9 @@ import msgspec
 from tests.bench.machine import ROOT, Machine, Watch, load, this_machine
 from tests.bench.report import Row, markdown, table
 
-ROWS = ("voice", "bargein", "sessions", "idle", "lm", "asr", "tts", "tts_load", "pi05", "rollout", "plan", "feed", "firing")
+ROWS = (
+    "voice", "bargein", "sessions", "idle", "lm", "asr", "tts", "tts_load", "pi05", "rollout", "plan", "feed", "firing",
+)  # fmt: skip
 """A module of this folder each, with `run(quick) → Row`."""
 BUSY = 0.1
 """Cores used by other programs from which on a measurement is marked."""

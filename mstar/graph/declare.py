@@ -20,13 +20,15 @@ class Component:
     """A part of the model: what a node runs.
 
     `submodule` is `"module:factory"`, resolved by the worker only: `factory(settings) → Submodule`, where settings is
-    the family's frozen settings object sent as a mapping. `state` says to whom its committed state belongs.
+    the family's frozen settings object sent as a mapping. `state` says to whom its committed state belongs. `memory`:
+    what its K/V memory is to be (`pages` or `bytes` …; see `mstar.placement.memory`), unless the placement says so.
     """
 
     name: str
     submodule: str
     engine: Literal["stateless", "kv"] = "stateless"
     state: Literal["request", "session"] = "request"
+    memory: Mapping[str, int | bool | str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@
           vad: ear                           # a node, or a component with all its nodes
           acoustic: [main, spare]            # each session gets one of them
           LM: {prefill: main, decode: spare} # by walk
+        memory:
+          LM: {bytes: 512M, kept: 1}         # of its K/V, see `mstar.placement.memory`
 
 A node's own entry counts before its component's, that before its partition's; nodes that none of them names run on the
 family's `default` rank.

@@ -11,6 +11,7 @@ from mstar.errors import Rejected
 from mstar.graph.declare import Emit, Graph
 from mstar.graph.streams import CLIENT, Stream, section_edges, streams_of
 from mstar.placement.lines import Source
+from mstar.placement.memory import merged
 from mstar.placement.seats import Placed, Replicas, Seating, Use, uses
 
 Spot: TypeAlias = "str | list[str] | Mapping[str, str | list[str]]"
@@ -51,10 +52,23 @@ class Placement:
 
     def place(self, family: str, graph: Graph) -> Placed:
         """Raises Rejected for a node, walk or rank that does not exist, and for what can not run in several places."""
-        placed = Placed(graph, _Family(self, family, graph).spots())
+        placed = Placed(graph, _Family(self, family, graph).spots(), self._memory(family, graph))
         for pins in product(*placed.choices):
             _check_seating(self, family, graph, placed.seat(pins))
         return placed
+
+    def _memory(self, family: str, graph: Graph) -> dict[str, Mapping[str, object]]:
+        """What each K/V component's memory is to be."""
+        given: Mapping[str, Mapping[str, object]] = self.families.get(family, {}).get("memory", {})
+        cached = {component.name: component for component in graph.components if component.engine == "kv"}
+        for name in given:
+            if name not in cached:
+                known = ", ".join(sorted(cached)) or "none"
+                raise self.source.wrong(
+                    f"family {family} has no component {name!r} with K/V memory; those with it: {known}",
+                    *("families", family, "memory", name),
+                )
+        return {name: merged(component.memory, given.get(name, {})) for name, component in cached.items()}
 
 
 class _Family:

@@ -10,6 +10,7 @@ import yaml
 
 from mstar.errors import Rejected
 from mstar.placement.lines import Source, source_of
+from mstar.placement.memory import check_memory
 from mstar.placement.place import Placement, Rank
 
 FIELDS = ("ranks", "families", "oversubscribe")
@@ -75,10 +76,18 @@ def _rank(name: str, given: Any, source: Source) -> Rank:
 
 
 def _check_family(name: str, given: Any, source: Source) -> None:
-    if not isinstance(given, dict) or not set(given) <= {"default", "partitions", "nodes"}:
-        raise source.wrong(f"family {name} must be {{default, partitions, nodes}}", "families", name)
+    if not isinstance(given, dict) or not set(given) <= {"default", "partitions", "nodes", "memory"}:
+        raise source.wrong(f"family {name} must be {{default, partitions, nodes, memory}}", "families", name)
     if not isinstance(given.get("default", ""), str):
         raise source.wrong(f"`default` of family {name} must name a rank", "families", name, "default")
+    memory = given.get("memory", {})
+    if not isinstance(memory, dict) or not all(isinstance(each, dict) for each in memory.values()):
+        raise source.wrong(f"`memory` of family {name} must map components to {{pages, …}}", "families", name, "memory")
+    for component, each in memory.items():
+        try:
+            check_memory(each)
+        except ValueError as wrong:
+            raise source.wrong(f"memory of {component}: {wrong}", "families", name, "memory", str(component)) from wrong
     for kind in ("partitions", "nodes"):
         spots = given.get(kind, {})
         if not isinstance(spots, dict):

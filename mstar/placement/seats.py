@@ -55,6 +55,9 @@ class Placed:
 
     graph: Graph
     spots: Mapping[Use, Replicas]
+    memory: Mapping[str, Mapping[str, object]] = field(
+        default_factory=dict
+    )  # K/V component → see `mstar.placement.memory`
     _seatings: dict[tuple[tuple[Replicas, str], ...], Seating] = field(default_factory=dict)
 
     @property

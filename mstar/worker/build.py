@@ -10,7 +10,8 @@ import torch
 from mstar.bus import Endpoint
 from mstar.clock import Clock
 from mstar.engine.api import Engine
-from mstar.engine.kv_engine import KVCacheEngine, KVSettings
+from mstar.engine.kv.settings import KVSettings, default_settings, kv_settings
+from mstar.engine.kv_engine import KVCacheEngine
 from mstar.engine.resolve import resolve
 from mstar.engine.stateless import StatelessEngine
 from mstar.errors import GraphError
@@ -40,6 +41,7 @@ def build_worker(
     stateless: dict[str, Submodule] = {}
     cached: dict[str, KVSubmodule] = {}
     session_state: set[str] = set()
+    memory: dict[str, KVSettings] = {}
     for family, graph in graphs.items():
         if name not in placed[family].workers:
             continue
@@ -54,6 +56,11 @@ def build_worker(
                         f"component {component.name}: {component.submodule} has no KV geometry, keys or sampling"
                     )
                 cached[key] = submodule
+                given_memory = placed[family].memory.get(component.name, {})
+                try:
+                    memory[key] = kv_settings(given_memory, submodule.geometry, default_settings(rank.device))
+                except ValueError as wrong:
+                    raise GraphError(f"component {component.name}: memory: {wrong}") from wrong
             else:
                 stateless[key] = submodule
             if component.state == "session":
@@ -61,7 +68,6 @@ def build_worker(
     parts: dict[str, Submodule] = {**stateless, **cached}
     engines: dict[str, Engine] = dict.fromkeys(stateless, StatelessEngine(stateless, session_state=session_state))
     if cached:
-        memory = dict.fromkeys(cached, KVSettings(device=rank.device))
         engines |= dict.fromkeys(cached, KVCacheEngine(cached, settings=memory, session_state=session_state))
     limits = {key: submodule.max_batch for key, submodule in parts.items()}
     return Worker(name, families, engines, limits, endpoint, clock, executor, transport)

@@ -78,7 +78,7 @@ def test_without_a_file_everything_is_on_one_rank() -> None:
         ("{threads: 1}", "7", 3, "rank ear must be {device, threads}"),
         ("ranks:", "rank:", None, "`ranks` must map names to {device, threads}"),
         ("families:", "family:", 5, "unknown field 'family'; known: ranks, families, oversubscribe"),
-        ("default: main", "defaults: main", 6, "family toy must be {default, partitions, nodes}"),
+        ("default: main", "defaults: main", 6, "family toy must be {default, partitions, nodes, memory}"),
         ("{vad: ear, turn: ear}", "[vad]", 8, "`nodes` of family toy must map nodes to ranks"),
         ("{vad: ear, turn: ear}", "{vad: ear", 9, "expected ',' or '}'"),
     ],

@@ -51,16 +51,19 @@ class Outbound:
             self._judge()
         self._filled.set()
 
-    def drop(self, response_id: str) -> None:
-        """Sound of this response that has not left is not wanted any more."""
+    def drop(self, response_id: str) -> list[Frame]:
+        """Sound of this response that has not left is not wanted any more → what it was."""
         kept: deque[Frame | Close] = deque()
+        dropped = []
         for frame in self._frames:
             if isinstance(frame, Frame) and frame.sound_of == response_id:
                 self.waiting -= len(frame.body)
+                dropped.append(frame)
             else:
                 kept.append(frame)
         self._frames = kept
         self._judge()
+        return dropped
 
     async def pop(self) -> Frame | Close:
         """The next frame. It counts as waiting until `written`."""

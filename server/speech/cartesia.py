@@ -165,6 +165,12 @@ class Voicing:
         self.still()
         self.speaker.cancel()
 
+    def cut(self) -> None:
+        """Nothing more is wanted, not even what has not left."""
+        self.cancel()
+        if rest := self._line.cut(self._name, self._outlet):
+            self._line.send(Chunk(self._name, rest, self._flush, 0.0))
+
     def _wait(self) -> None:
         """Text that no clause has taken is said when nothing has come behind it for `max_buffer_delay_ms`."""
         self.still()
@@ -208,7 +214,7 @@ class Voicing:
         if sound:
             now = time.monotonic()
             step, self._last = round((now - self._last) * 1000, 1), now
-            self._line.send(Chunk(self._name, sound, self._flush, step), self._name)
+            self._line.send(Chunk(self._name, sound, self._flush, step), self._name, self._outlet)
 
 
 def _borders(told: list[Any]) -> list[tuple[int, int]]:
@@ -311,8 +317,7 @@ class CartesiaSocket:
         """Nothing more of a context → whether there was one."""
         voicing = self._contexts.pop(name, None)
         if voicing is not None:
-            voicing.cancel()
-            self._line.drop(name)
+            voicing.cut()
         return voicing is not None
 
     def _over(self, name: str) -> None:

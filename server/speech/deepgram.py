@@ -159,8 +159,10 @@ class DeepgramSocket:
 
     def _clear(self) -> None:
         self.gone()
+        sounding = self._speaker is not None
         self._speaker = None
-        self._line.drop(CONTEXT)
+        if rest := self._line.cut(CONTEXT, self._outlet if sounding else None):
+            self._line.send_bytes(rest, "")
         self._line.send(Cleared(self._next()))
 
     def _next(self) -> int:
@@ -187,7 +189,7 @@ class DeepgramSocket:
 
     def _send(self, sound: bytes) -> None:
         if sound:
-            self._line.send_bytes(sound, CONTEXT)
+            self._line.send_bytes(sound, CONTEXT, self._outlet)
 
 
 async def speak(request: web.Request) -> web.StreamResponse:

@@ -46,6 +46,7 @@ class Voicing:
         self._timeline = Timeline()
         self.name = name
         self._id: str | UnsetType = name or UNSET
+        self._context = name or "text"
         self._over = over
         self._sent = self._end = 0  # samples: told to the client, given by the context
         self.speaker: Speaker | None = None
@@ -77,6 +78,12 @@ class Voicing:
         assert self.speaker is not None
         self.speaker.cancel()
 
+    def cut(self) -> None:
+        """Nothing more is wanted, not even what has not left."""
+        self.cancel()
+        if rest := self._line.cut(self._context, self._outlet):
+            self._line.send(AudioOut(rest, None, None, None, self._id))
+
     def told(self, event: Event) -> None:
         match event:
             case Sound(start, pcm):
@@ -102,7 +109,8 @@ class Voicing:
             return
         told = [each.cut(self._end) for each in self._timeline.take(self._end)]
         alignment = alignment_of(told, self._sent, self._rate)
-        self._line.send(AudioOut(audio, None, alignment, alignment, self._id), self.name or "text")
+        message = AudioOut(audio, None, alignment, alignment, self._id)
+        self._line.send(message, self._context, self._outlet)
         self._sent = self._end
 
 
@@ -261,8 +269,7 @@ class MultiSocket(ElevenLabsSocket):
         for each in voicings:
             self._contexts.pop(each.name, None)
             self._leaving.discard(each)
-            each.cancel()
-            self._line.drop(each.name)
+            each.cut()
 
 
 async def stream_input(request: web.Request) -> web.StreamResponse:

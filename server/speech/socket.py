@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from aiohttp import WSMessage, WSMsgType, web
 
+from media.frames import PcmF
 from mstar.client import Session as Runtime
 from mstar.errors import Rejected
 from server.door import SERVER, Server
@@ -22,6 +23,7 @@ from server.speech.context import Event
 from server.speech.driver import Speaker
 from server.speech.entry import session, upgrade_wanted
 from server.speech.offers import Said
+from server.speech.sound import Outlet
 from server.speech.wire import json_text
 
 log = logging.getLogger("mstar.server")
@@ -31,8 +33,12 @@ FRAME_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Binary(Frame):
-    """A frame that is sent as bytes."""
+class Sounding(Frame):
+    """A frame with sound, which begins with `head`; sent as bytes if `binary`."""
+
+    outlet: Outlet | None = None
+    head: PcmF | None = None
+    binary: bool = False
 
 
 class Dialect(Protocol):
@@ -82,16 +88,25 @@ class Line:
 
     # ------------------------------------------------------------------------------------------- for dialects
 
-    def send(self, message: Any, sound_of: str = "") -> None:
-        """A message as JSON text; `sound_of` names the context whose sound it carries, that `drop` takes out."""
-        self._outbound.push(Frame(json_text(message), sound_of))
+    def send(self, message: Any, sound_of: str = "", outlet: Outlet | None = None) -> None:
+        """A message as JSON text; `sound_of` names the context that it belongs to, with which `cut` takes it out.
 
-    def send_bytes(self, raw: bytes, sound_of: str) -> None:
-        self._outbound.push(Binary(raw, sound_of))
+        `outlet`: what just gave out the sound that it carries.
+        """
+        head = None if outlet is None else outlet.head
+        self._outbound.push(Sounding(json_text(message), sound_of, outlet=outlet, head=head))
 
-    def drop(self, context: str) -> None:
-        """Sound of this context that has not left is not wanted any more."""
-        self._outbound.drop(context)
+    def send_bytes(self, raw: bytes, sound_of: str, outlet: Outlet | None = None) -> None:
+        """Sound as it is."""
+        head = None if outlet is None else outlet.head
+        self._outbound.push(Sounding(raw, sound_of, outlet=outlet, head=head, binary=True))
+
+    def cut(self, context: str, outlet: Outlet | None = None) -> bytes:
+        """Sound of this context that has not left is not wanted any more → what it ends with instead, at `outlet`."""
+        for frame in self._outbound.drop(context):
+            if isinstance(frame, Sounding) and frame.outlet is not None:
+                return frame.outlet.faded(frame.head)
+        return b"" if outlet is None else outlet.faded(None)
 
     def end(self, code: int, reason: str) -> None:
         """Close behind what was sent."""
@@ -179,7 +194,9 @@ class Line:
             frame = await self._outbound.pop()
             if isinstance(frame, Close):
                 return frame
-            kind = WSMsgType.BINARY if isinstance(frame, Binary) else WSMsgType.TEXT
+            if isinstance(frame, Sounding) and frame.outlet is not None:
+                frame.outlet.left = True
+            kind = WSMsgType.BINARY if isinstance(frame, Sounding) and frame.binary else WSMsgType.TEXT
             await self._socket.send_frame(frame.body, kind)
             self._outbound.written(frame)
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from media.codecs import Encoder, encoder
 from media.codecs import Format as Coded
-from media.frames import PcmF, to_int16
+from media.frames import PcmF, ramp, to_int16
 from media.resample import Resampler
 from mstar.errors import Rejected
 
 Coding = Coded | Literal["f32"]
 """`f32`: float32 little-endian, without header."""
 COMPRESSED = frozenset({"mp3", "opus", "aac"})
+FADE_SECONDS = 0.008
+_FRAMED = COMPRESSED | {"flac"}
+_INAUDIBLE = 10 ** (-60 / 20)
 _FRAMED_RATES = (8000, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)  # of mp3 and aac alike
 _OPUS_RATE = 48_000
 
@@ -49,10 +54,16 @@ def rate_for(coding: Coding, own: int, asked: int | None) -> int:
 
 
 class Outlet:
-    """float32 [n] at `rate` Hz → bytes of a shape. What it gives out does not depend on how the sound was cut."""
+    """float32 [n] at `rate` Hz → bytes of a shape. What it gives out does not depend on how the sound was cut.
+
+    `head`: how what it gave out last begins, 8 ms float32; `left`: something of it has left for the client.
+    """
 
     def __init__(self, rate: int, shape: Shape) -> None:
         self.shape = shape
+        self.head: PcmF = np.zeros(0, np.float32)
+        self.left = False
+        self._last = np.float32(0)
         self._resampler = Resampler(rate, shape.rate)
         self._encoder: Encoder | None = None
         if shape.coding != "f32":
@@ -70,7 +81,22 @@ class Outlet:
         rest = self.border()
         return rest if self._encoder is None else rest + self._encoder.finish()
 
+    def faded(self, head: PcmF | None) -> bytes:
+        """What ends a sound that is cut off: what would have come next (or, if all has left, the last sample) falls to
+        silence within 8 ms. Empty where nothing has left, and in forms of frames, whose decoders fade by themselves.
+        """
+        size = round(FADE_SECONDS * self.shape.rate)
+        pcm = np.full(size, self._last) if head is None else head
+        if not self.left or self.shape.coding in _FRAMED or np.abs(pcm).max(initial=0) < _INAUDIBLE:
+            return b""
+        pcm = pcm * ramp(len(pcm) + 1)[-2::-1]
+        if self.shape.coding == "f32":
+            return pcm.astype("<f4", copy=False).tobytes()
+        return encoder("pcm" if self.shape.coding == "wav" else self.shape.coding, self.shape.rate).feed(to_int16(pcm))
+
     def _bytes(self, pcm: PcmF) -> bytes:
+        if len(pcm):
+            self.head, self._last = pcm[: round(FADE_SECONDS * self.shape.rate)].copy(), pcm[-1]
         if self._encoder is None:
             return pcm.astype("<f4", copy=False).tobytes()
         return self._encoder.feed(to_int16(pcm)) if len(pcm) else b""

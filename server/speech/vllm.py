@@ -212,8 +212,9 @@ class VllmSocket:
 
     def _cancel(self) -> None:
         self.gone()
-        self._speaker = self._now = None
-        self._line.drop(CONTEXT)
+        now, self._speaker, self._now = self._now, None, None
+        if rest := self._line.cut(CONTEXT, None if now is None else now.outlet):
+            self._end_with(rest, now)
         self._line.send(InputCancelled(self._written))
         self._written += 1
         self._index = self._written
@@ -255,12 +256,20 @@ class VllmSocket:
         elif self._config.word_timestamps:
             self._chunk(now, sound, end)
         else:
-            self._line.send_bytes(sound, CONTEXT)
+            self._line.send_bytes(sound, CONTEXT, now.outlet)
+
+    def _end_with(self, rest: bytes, now: _Utterance | None) -> None:
+        """A fade behind what has left."""
+        if not self._config.word_timestamps:
+            self._line.send_bytes(rest, "")
+        elif now is not None:
+            self._chunk(now, rest, now.sent)
 
     def _chunk(self, now: _Utterance, sound: bytes, end: int) -> None:
         first, last = self._ms(now, now.sent), self._ms(now, end)
         told = [Stamp(each.text, self._ms(now, each.start), self._ms(now, each.end)) for each in now.words.take(end)]
-        self._line.send(AudioChunk(now.chunks, first, last, self._shape.rate, sound, told), CONTEXT)
+        message = AudioChunk(now.chunks, first, last, self._shape.rate, sound, told)
+        self._line.send(message, CONTEXT, now.outlet)
         now.chunks += 1
         now.sent = end
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from media.g711 import alaw_decode, mulaw_decode
 from mstar.errors import Rejected
 from server.speech.elevenlabs_wire import shape_of
 from server.speech.sound import Coding, Outlet, Shape, rate_for
@@ -74,3 +75,41 @@ def test_rates_that_a_format_does_not_have_are_refused(coding: Coding) -> None:
     with pytest.raises(Rejected) as refused:
         rate_for(coding, 22_050, 11_000)
     assert refused.value.param == "sample_rate"
+
+
+def spoken(coding: Coding, rate: int = 24_000) -> Outlet:
+    outlet = Outlet(24_000, Shape(coding, rate))
+    for _ in range(2):
+        outlet.feed(np.full(2400, 0.5, np.float32))
+    return outlet
+
+
+@pytest.mark.parametrize("coding", ["pcm", "wav", "pcmu", "pcma", "f32"])
+def test_what_is_cut_off_falls_to_silence(coding: Coding) -> None:
+    outlet = spoken(coding, 8000)
+    assert outlet.faded(None) == b""  # nothing of it has left
+    outlet.left = True
+    for head in (None, outlet.head):
+        raw = outlet.faded(head)
+        match coding:
+            case "f32":
+                pcm = np.frombuffer(raw, "<f4")
+            case "pcmu" | "pcma":
+                pcm = (mulaw_decode if coding == "pcmu" else alaw_decode)(raw) / np.float32(32768)
+            case _:
+                pcm = np.frombuffer(raw, "<i2") / np.float32(32768)
+        assert len(pcm) == 64  # 8 ms
+        assert (np.diff(np.abs(pcm)) <= 0).all()
+        assert abs(pcm[0]) > 0.4
+        assert abs(pcm[-1]) < 0.02
+
+
+def test_frames_fade_by_themselves_and_silence_needs_no_fade() -> None:
+    for coding in ("mp3", "opus", "flac"):
+        outlet = spoken(coding, 24_000 if coding != "opus" else 48_000)
+        outlet.left = True
+        assert outlet.faded(None) == b""
+    outlet = Outlet(24_000, Shape("pcm", 24_000))
+    outlet.feed(np.zeros(2400, np.float32))
+    outlet.left = True
+    assert outlet.faded(outlet.head) == b""

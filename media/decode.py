@@ -12,6 +12,7 @@ from av.audio.frame import AudioFrame
 from av.container import InputContainer
 
 from media.frames import PcmF
+from media.resample import Resampler
 
 MAX_BYTES = 25 * 1024 * 1024
 MAX_SECONDS = 30 * 60.0
@@ -44,21 +45,24 @@ def container_format(blob: bytes) -> str:
     raise ValueError("audio is of no known format (wav, flac, mp3, ogg, aac, webm, mp4)")
 
 
-def decode_any(blob: bytes, *, max_bytes: int = MAX_BYTES, max_seconds: float = MAX_SECONDS) -> tuple[PcmF, int]:
+def decode_any(
+    blob: bytes, *, max_bytes: int = MAX_BYTES, max_seconds: float = MAX_SECONDS, rate: int | None = None
+) -> tuple[PcmF, int]:
     """A wav, flac, mp3, ogg, aac, webm or mp4 file → (float32 mono [n], its rate in Hz); channels are averaged.
 
+    With `rate` the sound is resampled to it as it is decoded, so that no more is held than that.
     ValueError (one sentence) if it is too large, too long, of another format, damaged, or has no sound.
     """
     if len(blob) > max_bytes:
         raise ValueError(f"audio must be at most {max_bytes} bytes, got {len(blob)}")
     name = container_format(blob)
     if name == "wav" or (name == "flac" and _states_length(blob)):
-        return _read(blob, name, max_seconds)
+        return _read(blob, name, max_seconds, rate)
     try:
         with av.open(
             BytesIO(blob), "r", format=name, options={"protocol_whitelist": ""}, metadata_errors="ignore"
         ) as container:
-            return _decoded(container, max_seconds)
+            return _decoded(container, max_seconds, rate)
     except av.FFmpegError as error:
         raise ValueError(f"audio could not be decoded as {name}: {error.strerror}") from error
 
@@ -68,37 +72,38 @@ def _states_length(flac: bytes) -> bool:
     return bool(int.from_bytes(flac[21:26]) & 0xFFFFFFFFF)
 
 
-def _read(blob: bytes, name: str, max_seconds: float) -> tuple[PcmF, int]:
+def _read(blob: bytes, name: str, max_seconds: float, rate: int | None) -> tuple[PcmF, int]:
     """Uncompressed and lossless files, by libsndfile: in blocks, since a header may promise more than there is."""
     try:
         with soundfile.SoundFile(BytesIO(blob)) as file:
-            sound = _Sound(file.samplerate, max_seconds)
+            sound = _Sound(file.samplerate, max_seconds, rate)
             while True:
                 block = file.read(max(1, BLOCK // file.channels), dtype="float32", always_2d=True)
                 if not len(block):
-                    return sound.whole(), sound.rate
+                    return sound.whole()
                 sound.add(block.mean(axis=1, dtype=np.float32))
     except soundfile.SoundFileRuntimeError as error:
         raise ValueError(f"audio could not be decoded as {name}: {error}") from error
 
 
-def _decoded(container: InputContainer, max_seconds: float) -> tuple[PcmF, int]:
+def _decoded(container: InputContainer, max_seconds: float, rate: int | None) -> tuple[PcmF, int]:
     if not container.streams.audio:
         raise ValueError("audio file has no sound stream")
     sound: _Sound | None = None
     for frame in _planar(container):
-        sound = sound or _Sound(frame.sample_rate, max_seconds)
+        sound = sound or _Sound(frame.sample_rate, max_seconds, rate)
         sound.add(frame.to_ndarray().mean(axis=0, dtype=np.float32))
     if sound is None:
         raise ValueError("audio file holds no samples")
-    return sound.whole(), sound.rate
+    return sound.whole()
 
 
 class _Sound:
-    """Samples as they come, up to the limits."""
+    """Samples as they come, up to the limits; resampled to `wanted`. ValueError for a rate that can not be."""
 
-    def __init__(self, rate: int, max_seconds: float) -> None:
+    def __init__(self, rate: int, max_seconds: float, wanted: int | None) -> None:
         self.rate = rate
+        self._resampler = None if wanted in (None, rate) else Resampler(rate, wanted or rate)
         self._limit = min(max_seconds * rate, MAX_SAMPLES)
         self._samples = 0
         self._parts: list[PcmF] = []
@@ -107,15 +112,16 @@ class _Sound:
         self._samples += pcm.size
         if self._samples > self._limit:
             raise ValueError(f"audio must be at most {self._limit / self.rate:g} seconds long")
-        self._parts.append(pcm)
-
-    def whole(self) -> PcmF:
-        if not self._samples:
-            raise ValueError("audio file holds no samples")
-        pcm = np.concatenate(self._parts)
         if not np.isfinite(pcm).all():
             raise ValueError("audio file holds samples that are no numbers")
-        return pcm
+        self._parts.append(pcm if self._resampler is None else self._resampler.feed(pcm))
+
+    def whole(self) -> tuple[PcmF, int]:
+        if not self._samples:
+            raise ValueError("audio file holds no samples")
+        if self._resampler is None:
+            return np.concatenate(self._parts), self.rate
+        return np.concatenate((*self._parts, self._resampler.flush())), self._resampler.target_rate
 
 
 def _planar(container: InputContainer) -> Iterator[AudioFrame]:

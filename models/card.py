@@ -40,6 +40,7 @@ class Conversation:
     )
     speech_rate: int = 22050
     voices: tuple[str, ...] = ("default",)
+    takes: tuple[str, ...] = ("text", "audio")  # modalities that the parts of a message may have
     listen: str = "listen"
     judge: str = "judge"
     warm: str = ""  # a task that reads history and tools ahead of an answer, so that it need not; "" = there is none

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from server.door import SERVER, Server, authorised, guard
 from server.health import ASK_SECONDS, healthz, metrics, readyz, watch_lag
+from server.http.routes import add_http
 from server.limits import BODY_BYTES
 from server.pages import pages
 from server.robot.routes import add_robots
@@ -17,17 +18,6 @@ from server.sessions import client_secrets, drain, realtime
 from server.speech.routes import add_speech
 from server.traces import story, trace_file
 from server.webrtc.routes import add_calls
-
-
-async def models(request: web.Request) -> web.Response:
-    """The families, as the API lists models."""
-    server = request.app[SERVER]
-    authorised(request)
-    rows = [
-        {"id": name, "object": "model", "created": card.created, "owned_by": "mstar"}
-        for name, card in server.cards.items()
-    ]
-    return web.json_response({"object": "list", "data": rows})
 
 
 async def graph(request: web.Request) -> web.Response:
@@ -88,7 +78,7 @@ def application(server: Server) -> web.Application:
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
-    app.router.add_get("/v1/models", models)
+    add_http(app)
     app.router.add_get("/v1/graph/{family}", graph)
     app.router.add_get("/v1/sessions", sessions)
     app.router.add_get("/v1/sessions/{session}/trace", trace)

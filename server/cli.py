@@ -13,6 +13,7 @@ from models.pull import Printer, pull
 from models.registry import card_of, drawn, module_of
 from mstar.errors import GraphError, Rejected, WeightsError, WorkerLost
 from mstar.placement import Placement, one_rank, read_placement
+from server.limits import Allowance
 from server.serve import run
 from server.settings import Settings
 
@@ -31,6 +32,14 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--allow-host", action="append", default=[], help="a name that this server is reached by")
     serve.add_argument("--allow-origin", action="append", default=[], help="a web origin whose pages may use it")
     serve.add_argument("--max-sessions", type=int, default=32)
+    for name, kind, what in (
+        ("sessions", int, "sessions at once"),
+        ("requests", int, "sessions and requests begun a minute"),
+        ("characters", int, "characters of text a minute"),
+        ("seconds", float, "seconds of sound heard a minute"),
+    ):
+        serve.add_argument(f"--key-{name}", type=kind, default=0, help=f"of one key: most {what}; 0 = no bound")
+    serve.add_argument("--idle-seconds", type=float, default=900.0, help="longest silence of a client on a socket")
     serve.add_argument("--session-seconds", type=float, default=3600.0, help="longest life of a session")
     serve.add_argument("--drain-seconds", type=float, default=10.0, help="time for open sessions after SIGTERM")
     serve.add_argument("--strict-truncate", action="store_true", help="refuse truncation beyond an item's end")
@@ -68,6 +77,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         hosts=tuple(options.allow_host),
         origins=tuple(options.allow_origin),
         max_sessions=options.max_sessions,
+        allowance=Allowance(options.key_sessions, options.key_requests, options.key_characters, options.key_seconds),
+        idle_seconds=options.idle_seconds,
         session_seconds=options.session_seconds,
         drain_seconds=options.drain_seconds,
         strict_truncate=options.strict_truncate,

@@ -12,7 +12,7 @@ from aiohttp import web
 from models.registry import Card
 from mstar.client import Client
 from mstar.errors import Rejected
-from server.limits import Admission
+from server.limits import Account, Accounts, Admission, Allowance, Limited
 from server.metrics import Metrics
 from server.record.recorder import Recorder
 from server.security import Grant, Keys, Refusal, check_host, check_origin, key_of
@@ -35,6 +35,7 @@ class Server:
     cards: dict[str, Card]
     keys: Keys
     admission: Admission
+    accounts: Accounts = field(default_factory=lambda: Accounts(Allowance(), time.monotonic))
     metrics: Metrics = field(default_factory=Metrics)
     live: set[Endable] = field(default_factory=set)
     """Connections that are open."""
@@ -65,6 +66,8 @@ class Server:
 
 
 SERVER: web.AppKey[Server] = web.AppKey("server", Server)
+_ACCOUNT: web.RequestKey[str] = web.RequestKey("account", str)
+"""Where a request keeps the name of its key's account."""
 
 SHARED = {
     "Vary": "Origin",
@@ -73,12 +76,16 @@ SHARED = {
     "Access-Control-Expose-Headers": "Location, Retry-After, ETag, Link",
 }
 
+HUNG_UP = 499
+"""What is logged of a request whose client did not wait."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def refused(why: Refusal) -> web.Response:
     """A refusal as an HTTP answer in the API's own form."""
-    body = {"error": {"type": "invalid_request_error", "code": why.code, "message": why.message, "param": why.param}}
+    kind = "server_error" if why.status >= 500 else "rate_limit_error" if why.status == 429 else "invalid_request_error"
+    body = {"error": {"type": kind, "code": why.code, "message": why.message, "param": why.param}}
     headers = {"Retry-After": str(why.retry_after)} if why.retry_after is not None else {}
     if why.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -98,9 +105,16 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Refusal as why:
         server.metrics.refused.labels(why.code).inc()
         answer = refused(why)
+    except Limited as why:
+        server.metrics.refused.labels(why.code).inc()
+        answer = refused(Refusal(429, why.code, why.message, why.param, why.retry_after))
     except Rejected as why:
         server.metrics.refused.labels(why.code).inc()
         answer = refused(Refusal(400, why.code, why.message, why.param))
+    except ConnectionError:
+        if request.transport is not None:
+            raise
+        answer = web.Response(status=HUNG_UP)
     if origin in server.settings.origins and not answer.prepared:
         answer.headers.update({"Access-Control-Allow-Origin": origin, **SHARED})
     return answer
@@ -108,4 +122,17 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def authorised(request: web.Request, *, master: bool = False) -> Grant:
     """What the request's key allows. Raises Refusal(401). `master`: an ephemeral key will not do."""
-    return request.app[SERVER].keys.check(key_of(request.headers), int(time.time()), master=master)
+    return allowed(request, key_of(request.headers), master=master)
+
+
+def allowed(request: web.Request, key: str | None, *, master: bool = False) -> Grant:
+    """As `authorised`, with a key that came in a protocol's own place."""
+    grant = request.app[SERVER].keys.check(key, int(time.time()), master=master)
+    request[_ACCOUNT] = grant.account
+    return grant
+
+
+def account_of(request: web.Request) -> Account:
+    """On whose account a request is: its key's; where no key was asked for its address's."""
+    name = request.get(_ACCOUNT)
+    return request.app[SERVER].accounts.of(name or f"from {request.remote}")

@@ -53,8 +53,15 @@ class Transport(Protocol):
         ...
 
 
+def free(samples: int) -> None:
+    """Sound that costs nothing."""
+
+
 class Pump:
-    """One session's shell, inside its TaskGroup. `clock` gives monotonic seconds."""
+    """One session's shell, inside its TaskGroup. `clock` gives monotonic seconds.
+
+    `hears` is told the samples of all sound of the user, and may refuse them: that is told once, until it takes some.
+    """
 
     def __init__(
         self,
@@ -64,6 +71,7 @@ class Pump:
         group: asyncio.TaskGroup,
         clock: Callable[[], float],
         watch: Watch,
+        hears: Callable[[int], None] = free,
     ) -> None:
         self.core = core
         self._runtime = runtime
@@ -72,6 +80,8 @@ class Pump:
         self._clock = clock
         self._watch = watch
         self._metrics = watch.metrics
+        self._hears = hears
+        self._deaf = False
         self._requests: dict[int, Request] = {}
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -92,6 +102,14 @@ class Pump:
         self.run(self.core.refuse(why, event_id))
 
     def hear(self, pcm: npt.NDArray[np.float32]) -> None:
+        try:
+            self._hears(len(pcm))
+        except Rejected as why:
+            if not self._deaf:
+                self._deaf = True
+                self.refuse(why, None)
+            return
+        self._deaf = False
         self.run(self.core.hear(pcm, self._clock()))
 
     def played(self, response_id: str, samples: int) -> None:

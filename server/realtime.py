@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
 from models.registry import Conversation as Offer
 from mstar.client import Session as Runtime
@@ -17,7 +17,7 @@ from server.events.client import AnyClientEvent, InputAudioBufferAppend, InputAu
 from server.events.decode import BadEvent, decode
 from server.events.server import Error, OutputAudioDelta, ServerEvent, Trace, TurnMarks, encode
 from server.events.session import SessionPatch
-from server.limits import APPEND_BYTES, ErrorBudget
+from server.limits import APPEND_BYTES, Account, ErrorBudget
 from server.outbound import Close, Frame, Outbound
 from server.pump import Pump
 from server.session.commands import PlayAudio
@@ -60,6 +60,8 @@ class RealtimeSocket:
         options: Options,
         asked: Asked,
         watch: Watch,
+        account: Account,
+        idle_seconds: float,
     ) -> None:
         now = asyncio.get_running_loop().time()
         self._socket = socket
@@ -73,6 +75,8 @@ class RealtimeSocket:
         self._outgoing: dict[str, Outgoing] = {}
         self._mistakes = ErrorBudget()
         self._runtime = runtime
+        self._account = account
+        self._idle_seconds = idle_seconds
 
     # ------------------------------------------------------------------------------------------- Transport
 
@@ -116,7 +120,7 @@ class RealtimeSocket:
         try:
             async with asyncio.TaskGroup() as group:
                 clock = asyncio.get_running_loop().time
-                pump = Pump(self._core, self._runtime, self, group, clock, self._watch)
+                pump = Pump(self._core, self._runtime, self, group, clock, self._watch, self._heard)
                 group.create_task(self._ease(pump))
                 writing = group.create_task(self._write())
                 pump.start(self._core.open(self._asked.session))
@@ -138,8 +142,24 @@ class RealtimeSocket:
         """
         await self._socket.close(code=close.code, message=close.reason.encode())
 
+    def _heard(self, samples: int) -> None:
+        self._account.hear(samples / self._offer.mic_rate)
+
+    async def _next(self, pump: Pump) -> WSMessage:
+        """The client's next message; one that says nothing for too long is told to go."""
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_seconds):
+                    return await self._socket.receive()
+            except TimeoutError:
+                if not self._core.answering:
+                    text = f"No event came for {self._idle_seconds:g} seconds."
+                    pump.refuse(Rejected(text, code="idle_timeout"), None)
+                    self.end(1001, "idle_timeout")
+
     async def _read(self, pump: Pump) -> None:
-        async for message in self._socket:
+        while True:
+            message = await self._next(pump)
             match message.type:
                 case WSMsgType.TEXT:
                     await self._take(pump, message.data)

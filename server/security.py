@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import secrets
@@ -34,6 +35,8 @@ class Grant:
 
     model: str | None = None
     session: SessionPatch | None = None
+    account: str = ""
+    """Whose key it is: a digest; "" where no keys are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Keys:
         matches = [hmac.compare_digest(given, known) for known in self._keys]  # all of them: equal time for each
         if not any(matches):
             raise Refusal(401, "invalid_api_key", "Incorrect API key provided.")
-        return Grant()
+        return Grant(account=hashlib.sha256(given).hexdigest()[:16])
 
 
 def key_of(headers: Mapping[str, str]) -> str | None:

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from mstar.client.launch import Launched, launch
 from mstar.placement import Placement
 from server.app import application
 from server.door import Server
-from server.limits import Admission
+from server.limits import Accounts, Admission
 from server.listening import bound
 from server.record.recorder import Recorder
 from server.record.weights import weights_of
@@ -74,6 +75,7 @@ async def _serve(
             dict(cards),
             Keys(settings.api_keys),
             Admission(settings.max_sessions),
+            Accounts(settings.allowance, time.monotonic),
             recorder=recorder,
             family_settings={name: given["settings"] for name, given in families.items()},
         )

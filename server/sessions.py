@@ -6,6 +6,8 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -15,10 +17,10 @@ from msgspec import Meta, Struct
 from models.registry import Conversation as Offer
 from mstar.client import Session as Runtime
 from mstar.errors import Rejected
-from server.door import SERVER, Server, authorised
+from server.door import SERVER, Server, account_of, authorised
 from server.events.decode import described
 from server.events.session import Session, SessionPatch, shown, updated
-from server.limits import FRAME_BYTES, Full, Seat
+from server.limits import FRAME_BYTES, Account, Full, Limited, Seat
 from server.realtime import Asked, RealtimeSocket, new_id
 from server.security import PROTOCOL, Grant, Refusal
 from server.session.options import Options
@@ -32,13 +34,18 @@ GOODBYE_SECONDS = 2.0
 SEND_BYTES = 64 * 1024
 
 
-def admitted(server: Server) -> Seat:
-    """A place for one more session. Raises Refusal(503), also while the models are being loaded."""
+def admitted(server: Server, account: Account) -> Seat:
+    """A place for one more session of an account. Raises Refusal: 429; 503, also while the models are being loaded."""
     if not server.ready:
         raise Refusal(503, "loading", "The models are being loaded.", retry_after=RETRY_SECONDS)
     try:
-        return server.admission.enter()
+        account.begin()
+    except Limited as why:
+        raise Refusal(429, why.code, why.message, retry_after=why.retry_after) from None
+    try:
+        return server.admission.enter(account)
     except Full:
+        account.end()
         what = "The server is shutting down." if server.admission.draining else "All sessions are taken."
         raise Refusal(503, "session_limit_reached", what, retry_after=RETRY_SECONDS) from None
 
@@ -53,6 +60,21 @@ async def opened(server: Server, family: str, *, trace: bool) -> Runtime:
         raise Refusal(503, why.code, why.message, why.param, retry_after=RETRY_SECONDS) from None
     server.traces.begin(runtime, now)
     return runtime
+
+
+@asynccontextmanager
+async def using(request: web.Request, family: str, protocol: str) -> AsyncIterator[Runtime]:
+    """A session of the runtime for one HTTP request, with a seat of its own. Raises Refusal(429, 503)."""
+    server = request.app[SERVER]
+    gauge = server.metrics.sessions.labels(protocol)
+    with admitted(server, account_of(request)):
+        runtime = await opened(server, family, trace=False)
+        gauge.inc()
+        try:
+            yield runtime
+        finally:
+            gauge.dec()
+            await runtime.close()
 
 
 def options_of(server: Server, *, counted: bool, transcribing: bool) -> Options:
@@ -87,7 +109,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     card = server.card(asked.model)
     offer = card.conversation
     assert offer is not None
-    with admitted(server):
+    with admitted(server, account_of(request)):
         if request.headers.get("Upgrade", "").lower() != "websocket":  # last: a browser asks here why it was refused
             raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
         runtime = await opened(server, asked.model, trace=asked.extended)
@@ -111,7 +133,8 @@ async def _serve(
     bound_sending(request)
     options = options_of(server, counted=False, transcribing=asked.transcribing)
     watch = watching(server, runtime, "websocket")
-    session = RealtimeSocket(connection, runtime, offer, options, asked, watch)
+    idle = server.settings.idle_seconds
+    session = RealtimeSocket(connection, runtime, offer, options, asked, watch, account_of(request), idle)
     gauge = server.metrics.sessions.labels("websocket")
     gauge.inc()
     server.live.add(session)
@@ -162,7 +185,7 @@ class _SecretRequest(Struct, forbid_unknown_fields=True):
 async def client_secrets(request: web.Request) -> web.Response:
     """`POST /v1/realtime/client_secrets`: a key for a browser, with the session that it will open."""
     server = request.app[SERVER]
-    authorised(request, master=True)
+    account = authorised(request, master=True).account
     raw = await request.read()
     try:
         wanted = msgspec.json.decode(raw or b"{}", type=_SecretRequest)
@@ -176,7 +199,7 @@ async def client_secrets(request: web.Request) -> web.Response:
     now = int(time.time())
     seconds = wanted.expires_after.seconds
     effective = _effective(model, wanted.session, now + seconds)
-    secret = server.keys.mint(Grant(model, wanted.session), now, seconds)
+    secret = server.keys.mint(Grant(model, wanted.session, account), now, seconds)
     body: dict[str, Any] = {"value": secret.value, "expires_at": secret.expires_at, "session": effective}
     return web.json_response(body)
 

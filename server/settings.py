@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from server.limits import Allowance
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -20,6 +22,10 @@ class Settings:
     origins: tuple[str, ...] = ()
     """Web origins allowed besides the server's own."""
     max_sessions: int = 32
+    allowance: Allowance = field(default_factory=Allowance)
+    """What each key may use."""
+    idle_seconds: float = 900.0
+    """How long a client of a socket without an idle limit of its own may say nothing while nothing is said to it."""
     session_seconds: float = 3600.0
     drain_seconds: float = 10.0
     strict_truncate: bool = False

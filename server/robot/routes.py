@@ -6,7 +6,7 @@ import logging
 
 from aiohttp import web
 
-from server.door import SERVER, Handler, Server, authorised
+from server.door import SERVER, Handler, Server, account_of, authorised
 from server.limits import FRAME_BYTES
 from server.robot.live import Robot
 from server.robot.offers import offer_of
@@ -43,7 +43,7 @@ async def openpi(request: web.Request) -> web.StreamResponse:
     server = request.app[SERVER]
     grant = authorised(request)
     model, offer = offer_of(server.cards, request.query.get("model") or grant.model)
-    with admitted(server):
+    with admitted(server, account_of(request)):
         if not upgrading(request):
             raise Refusal(426, "upgrade_required", "This address speaks openpi's protocol over WebSocket.")
         episode = Episode(await opened(server, model, trace=False), lambda: opened(server, model, trace=False))
@@ -63,7 +63,7 @@ async def live(request: web.Request) -> web.StreamResponse:
     grant = authorised(request)
     token = request.query.get("resume")
     model, offer = offer_of(server.cards, request.query.get("model") or grant.model)
-    with admitted(server):
+    with admitted(server, account_of(request)):
         if not upgrading(request):
             raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
         robot = await robot_for(server, parking, model, offer, token)

@@ -7,7 +7,7 @@ import logging
 
 from aiohttp import web
 
-from server.door import SERVER, Server, authorised
+from server.door import SERVER, Server, account_of, authorised
 from server.limits import Seat
 from server.robot.live import Robot
 from server.robot.offers import cameras_of, offer_of
@@ -27,7 +27,7 @@ async def create(request: web.Request) -> web.Response:
     grant = authorised(request)
     sdp = await http.offer_of(request)
     model, offer = offer_of(server.cards, request.query.get("model") or grant.model)
-    seat = admitted(server)
+    seat = admitted(server, account_of(request))
     try:
         robot = await robot_for(server, parking, model, offer, request.query.get("resume"))
     except BaseException:

@@ -66,7 +66,9 @@ class SessionCore:
         self.session = updated(self.session, _voice(offer.voices[0]))
         log, tasks = Log(), Tasks(self._out)
         self._log, self._tasks = log, tasks
-        self._transcripts = Transcripts(self._out, tasks, log, offer.transcribe, self.session)
+        self._transcripts = Transcripts(
+            self._out, tasks, log, offer.transcribe, self.session, always=options.transcribing
+        )
         # Sound does not travel in events over WebRTC.
         recordings = Recordings(0 if options.counted else MOST_BYTES)
         recent = 0 if options.counted else LONGEST_SECONDS
@@ -118,6 +120,7 @@ class SessionCore:
         def step() -> None:
             self._turns.listen()
             self._mic.append(pcm, now)
+            self._turns.appended()
 
         return self._step(step, now)
 
@@ -153,6 +156,11 @@ class SessionCore:
         return self._mic.backlog > MOST_BACKLOG
 
     @property
+    def answering(self) -> bool:
+        """Something is being answered, or played."""
+        return self._responder.interruptible
+
+    @property
     def running(self) -> int:
         """Tasks that run for this session."""
         return self._tasks.running
@@ -177,7 +185,7 @@ class SessionCore:
             case SessionUpdate():
                 self._update(event)
             case InputAudioBufferCommit():
-                self._turns.commit()
+                self._turns.commit(now)
             case InputAudioBufferClear():
                 self._turns.clear()
             case ConversationItemCreate():

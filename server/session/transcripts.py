@@ -10,6 +10,7 @@ from server.events.session import Session
 from server.session import emissions
 from server.session.log import Entry, Log
 from server.session.outbox import Outbox
+from server.session.prefix import Prefix
 from server.session.tasks import Ended, TaskRequest, Tasks
 
 MOST_LOSSES = 2
@@ -17,10 +18,18 @@ MOST_LOSSES = 2
 
 
 class Transcripts:
-    """`session` is the effective session object; `known` is called when words are known, or will never be."""
+    """`session` is the effective session object; `known` is called when words are known, or will never be.
 
-    def __init__(self, out: Outbox, tasks: Tasks, log: Log, task: str, session: Session) -> None:
+    `always`: the client is told whatever the session says.
+    """
+
+    def __init__(
+        self, out: Outbox, tasks: Tasks, log: Log, task: str, session: Session, *, always: bool = False
+    ) -> None:
         self.session = session
+        self.growing: dict[str, Prefix] = {}
+        """What was told of the words of items while they were being said."""
+        self._always = always
         self.known: Callable[[float], None] = _nobody
         self._out = out
         self._tasks = tasks
@@ -44,6 +53,7 @@ class Transcripts:
     def forget(self, entry: Entry, now: float) -> None:
         """An entry is not in the conversation any more; nobody need wait for its words."""
         self.leave(entry)
+        self.growing.pop(entry.id, None)
         if entry.sound is not None:
             entry.sound = None
             self.known(now)
@@ -53,10 +63,12 @@ class Transcripts:
         sound, entry.sound = entry.sound, None
         if sound is None:
             return
+        prefix = self.growing.pop(entry.id, None)
+        added, text = (text, text) if prefix is None else prefix.finish(text)
         entry.say(text)
-        if self.session.audio.input.transcription is not None and self._log.find(entry.id) is entry:
-            if text:
-                self._out.send(TranscriptionDelta(item_id=entry.id, content_index=0, delta=text))
+        if self._tells(entry):
+            if added:
+                self._out.send(TranscriptionDelta(item_id=entry.id, content_index=0, delta=added))
             usage = Duration(round(sound.seconds, 3))
             self._out.send(TranscriptionCompleted(item_id=entry.id, content_index=0, transcript=text, usage=usage))
         self.known(now)
@@ -64,10 +76,15 @@ class Transcripts:
     def fail(self, entry: Entry, end: Ended, now: float) -> None:
         """The words of an entry will not be known; the conversation goes on without them."""
         entry.sound = None
-        if self.session.audio.input.transcription is not None and self._log.find(entry.id) is entry:
+        self.growing.pop(entry.id, None)
+        if self._tells(entry):
             why = FailedBy("server_error", end.code or "transcription_failed", end.cause or "The transcription failed.")
             self._out.send(TranscriptionFailed(item_id=entry.id, content_index=0, error=why))
         self.known(now)
+
+    def _tells(self, entry: Entry) -> bool:
+        wanted = self._always or self.session.audio.input.transcription is not None
+        return wanted and self._log.find(entry.id) is entry
 
     def ended(self, entry: Entry, end: Ended, now: float) -> None:
         """A transcription has ended; without words it has failed, unless it may be tried again."""

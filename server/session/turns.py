@@ -31,6 +31,7 @@ from server.session.marks import Marks
 from server.session.microphone import Microphone
 from server.session.options import Options
 from server.session.outbox import Outbox
+from server.session.partials import Partials
 from server.session.responder import Responder
 from server.session.tasks import Tasks
 from server.session.transcripts import Transcripts
@@ -79,6 +80,7 @@ class TurnTaker:
         self._options = options
         self._opened = now
         self._ear = Ear(out, tasks, mic, offer.listen, self._probability)
+        self._partials = Partials(out, tasks, transcripts, mic, offer.transcribe)
         self._state = Listening()
         self._speech: Utterance | None = None
         self._buffer = 0  # first item of the input audio buffer
@@ -102,7 +104,13 @@ class TurnTaker:
         if self._detection is not None:
             self._ear.open()
 
-    def commit(self) -> None:
+    def appended(self) -> None:
+        """Sound has come. Without turn detection the turn is whatever the buffer holds."""
+        if self._options.transcribing and self._detection is None:
+            item_id = self._partials.item_id or self._out.new_id("item")
+            self._partials.heard(item_id, self._buffer, self._mic.items)
+
+    def commit(self, now: float) -> None:
         """The client says that the user has finished. Raises Rejected for less than 100 ms of sound."""
         have = self._mic.ms(self._mic.position) - self._mic.ms(self._buffer * self._mic.item)
         if have < SHORTEST_COMMIT_MS:
@@ -114,18 +122,19 @@ class TurnTaker:
         self._mic.pad()
         speech, self._speech = self._speech, None
         first = self._buffer
-        item_id = self._out.new_id("item")
+        item_id = self._partials.item_id or self._out.new_id("item")
         if speech is not None:
             self._drop(speech)
             first, item_id = speech.first, speech.item_id
         self._state = forget(self._state)
-        self._commit(item_id, first, self._mic.items, answered=False)
+        self._commit(item_id, first, self._mic.items, now, answered=False)
 
     def clear(self) -> None:
         """The client throws away what it has not committed."""
         if self._speech is not None:
             self._drop(self._speech)
             self._speech = None
+        self._partials.drop()
         self._mic.pad()
         self._buffer = self._mic.items
         self._state = forget(self._state)
@@ -138,14 +147,16 @@ class TurnTaker:
             if self._speech is not None:
                 self._drop(self._speech)
                 self._speech = None
+            self._partials.drop()
             self._state = forget(self._state)
 
-    def _commit(self, item_id: str, first: int, stop: int, *, answered: bool) -> Entry:
+    def _commit(self, item_id: str, first: int, stop: int, now: float, *, answered: bool) -> Entry:
         """`answered`: a response follows at once and will bring the words."""
         self._buffer = stop
         entry = self._conversation.commit(item_id, self._mic.sound(first, stop), self._mic.recent(first, stop))
-        wanted = self.session.audio.input.transcription is not None or self._options.transcribing
-        if wanted and not answered:
+        if self._options.transcribing and not answered:
+            self._partials.commit(entry, first, stop, now)
+        elif self.session.audio.input.transcription is not None and not answered:
             self._transcripts.want(entry)
         return entry
 
@@ -160,6 +171,8 @@ class TurnTaker:
         self._state, signals = hear(self._settings(), self._state, position, speech)
         self._act(signals, now)
         open_turn = self._speech
+        if self._options.transcribing and open_turn is not None:
+            self._partials.heard(open_turn.item_id, open_turn.first, item + 1)
         if open_turn and open_turn.interrupt_at is not None and self._state.now >= open_turn.interrupt_at:
             self._interrupt(open_turn, now)
 
@@ -221,6 +234,8 @@ class TurnTaker:
         speech.marks = Marks(self._opened)
         speech.marks.set("speech_end", self._mic.arrival(signal.at, now), signal.at)
         sound = self._mic.sound(speech.first, speech.stop)
+        if self._options.transcribing:
+            self._partials.paused(speech.item_id, speech.first, speech.stop)
         if detection.create_response and detection.prepare is not False and not self._options.transcribing:
             if self._responder.active is None:
                 speech.prepared = self._responder.asking.prepare(sound, speech.marks)
@@ -247,7 +262,7 @@ class TurnTaker:
         self._out.send(events.SpeechStopped(item_id=speech.item_id, audio_end_ms=self._mic.ms(signal.at)))
         answer = detection.create_response and not self._options.transcribing
         free = self._responder.active is None
-        self._commit(speech.item_id, speech.first, stop, answered=answer and free)
+        self._commit(speech.item_id, speech.first, stop, now, answered=answer and free)
         self._deferred = None
         if answer and free:
             self._responder.respond(None, now, speech.marks, prepared)
@@ -296,7 +311,7 @@ class TurnTaker:
         start = max(0, end - round((now - quiet) * 1000))
         item_id = self._out.new_id("item")
         self._out.send(events.InputAudioBufferTimeoutTriggered(item_id=item_id, audio_start_ms=start, audio_end_ms=end))
-        entry = self._commit(item_id, self._buffer, self._mic.items, answered=True)
+        entry = self._commit(item_id, self._buffer, self._mic.items, now, answered=True)
         entry.sound = None  # silence has no words
         self._state = forget(self._state)
         if self._detection is not None and self._detection.create_response and self._responder.active is None:

@@ -24,11 +24,16 @@ async def at_once() -> None:
     """A client that takes everything."""
 
 
+def free(characters: int) -> None:
+    """Text that costs nothing."""
+
+
 class Speaker:
     """One context of one client, inside its TaskGroup.
 
     `tell` gets every event of the context, in order; `eased` returns when the client reads, and until then it is given
-    no more credit. Settings of the family's `say` task: `voice`, `speed`, `seed`.
+    no more credit; `written` is told the characters of every piece of text, and may refuse it. Settings of the family's
+    `say` task: `voice`, `speed`, `seed`.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class Speaker:
         group: asyncio.TaskGroup,
         tell: Callable[[Event], None],
         eased: Callable[[], Awaitable[None]] = at_once,
+        written: Callable[[int], None] = free,
     ) -> None:
         self.context = Context()
         self._runtime = runtime
@@ -47,12 +53,14 @@ class Speaker:
         self._group = group
         self._tell = tell
         self._eased = eased
+        self._written = written
         self._clock = asyncio.get_running_loop().time
         self._requests: dict[int, _Asked] = {}
         self._began: float | None = None  # when the first sample was given out
 
     def append(self, text: str, param: str = "text") -> None:
         """More text, of the protocol's field `param`. Raises Rejected."""
+        self._written(len(text))
         self._run(self.context.append(text, param))
 
     def flush(self, id: int | None = None) -> None:  # noqa: A002 - the protocols' own word

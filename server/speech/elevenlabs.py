@@ -164,9 +164,11 @@ class ElevenLabsSocket:
             return self._query
         bearer = (piece.authorization or "").removeprefix("Bearer ").strip()
         try:
-            self._server.keys.check(self._key or piece.xi_api_key or bearer or None, int(time.time()))
+            grant = self._server.keys.check(self._key or piece.xi_api_key or bearer or None, int(time.time()))
         except Refusal as why:
             raise Rejected(why.message, code=why.code, param="xi_api_key") from None
+        if grant.account:
+            self._line.account = self._server.accounts.of(grant.account)
         query = query_of(self._raw, Query)
         if query.enable_ssml_parsing:
             raise Rejected("SSML is not spoken here.", code="unsupported_value", param="enable_ssml_parsing")

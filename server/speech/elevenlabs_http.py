@@ -11,7 +11,8 @@ from media.codecs import CONTENT_TYPES, encode
 from media.frames import from_bytes
 from models.registry import Speech as Offer
 from mstar.errors import Rejected
-from server.door import SERVER
+from server.door import SERVER, account_of
+from server.limits import Limited
 from server.security import Refusal
 from server.speech.context import Word
 from server.speech.elevenlabs_wire import Query, SpeechBody, TimedAudio, characters_of, detail, shape_of
@@ -32,6 +33,10 @@ async def speech(request: web.Request) -> web.StreamResponse:
         answer = web.json_response(detail(Rejected(why.message, code=why.code, param=why.param)), status=why.status)
         if why.retry_after is not None:
             answer.headers["Retry-After"] = str(why.retry_after)
+        return answer
+    except Limited as why:
+        answer = web.json_response(detail(why), status=429)
+        answer.headers["Retry-After"] = str(why.retry_after)
         return answer
     except Rejected as why:
         status = 404 if why.code in ("voice_not_found", "model_not_found") else 400
@@ -60,11 +65,13 @@ async def _speech(request: web.Request) -> web.StreamResponse:
         raise Rejected("'text' holds no text.", code="empty_text", param="text")
     streamed = "/stream" in request.path.removeprefix(f"/v1/text-to-speech/{request.match_info['voice']}")
     made = Shape("pcm", shape.rate) if shape.coding == "wav" and not streamed else shape  # a file tells its length
-    async with session(server, said, "elevenlabs") as runtime:
+    account = account_of(request)
+    async with session(server, said, "elevenlabs", account) as runtime:
 
         async def work(group: asyncio.TaskGroup) -> web.StreamResponse:
             saying = Saying(runtime, said.offer, settings, made, group)
             try:
+                account.write(len(body.text))
                 saying.say(body.text)
                 if streamed:
                     return await _stream(request, saying, said.offer, timed=timed)

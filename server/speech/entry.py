@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -12,11 +11,14 @@ from aiohttp import web
 
 from mstar.client import Session as Runtime
 from mstar.errors import Rejected
-from server.door import SERVER, Server
+from server.door import SERVER, Server, allowed
+from server.limits import Account
 from server.security import Refusal, key_of
 from server.sessions import admitted, opened
 from server.speech.offers import Said, speaking
 from server.speech.wire import tree_of
+
+__all__ = ["allowed", "body_of", "family_for", "key_for", "session", "upgrade_wanted", "with_tasks"]
 
 T = TypeVar("T")
 
@@ -47,11 +49,6 @@ def key_for(request: web.Request, *, header: str = "", query: tuple[str, ...] = 
     return key_of(request.headers)
 
 
-def allowed(request: web.Request, key: str | None) -> None:
-    """Raises Refusal(401)."""
-    request.app[SERVER].keys.check(key, int(time.time()))
-
-
 def upgrade_wanted(request: web.Request) -> None:
     """Raises Refusal(426) for a plain request where a WebSocket is spoken."""
     if request.headers.get("Upgrade", "").lower() != "websocket":
@@ -59,10 +56,10 @@ def upgrade_wanted(request: web.Request) -> None:
 
 
 @asynccontextmanager
-async def session(server: Server, said: Said, protocol: str) -> AsyncIterator[Runtime]:
-    """A session of the runtime with a seat of its own. Raises Refusal(503)."""
+async def session(server: Server, said: Said, protocol: str, account: Account) -> AsyncIterator[Runtime]:
+    """A session of the runtime with a seat of its own. Raises Refusal(429, 503)."""
     gauge = server.metrics.sessions.labels(protocol)
-    with admitted(server):
+    with admitted(server, account):
         runtime = await opened(server, said.family, trace=False)
         gauge.inc()
         try:

@@ -13,7 +13,7 @@ from media.codecs import CONTENT_TYPES, encode
 from media.frames import from_bytes
 from models.registry import Speech as Offer
 from mstar.errors import Rejected
-from server.door import SERVER
+from server.door import SERVER, account_of
 from server.sessions import bound_sending
 from server.speech.context import MOST_TEXT
 from server.speech.entry import allowed, body_of, family_for, key_for, session, with_tasks
@@ -102,11 +102,13 @@ async def speech(request: web.Request) -> web.StreamResponse:
     made = Shape("pcm", shape.rate) if framed and wanted.stream_format == "audio" else shape
     if not wanted.input.strip():
         raise Rejected("'input' holds no text.", code="empty_input", param="input")
-    async with session(server, said, "speech") as runtime:
+    account = account_of(request)
+    async with session(server, said, "speech", account) as runtime:
 
         async def work(group: asyncio.TaskGroup) -> web.StreamResponse:
             saying = Saying(runtime, said.offer, settings, made, group)
             try:
+                account.write(len(wanted.input))
                 saying.say(wanted.input)
                 return await _answer(request, wanted, saying, shape)
             finally:

@@ -14,8 +14,8 @@ from aiohttp import WSMessage, WSMsgType, web
 from media.frames import PcmF
 from mstar.client import Session as Runtime
 from mstar.errors import Rejected
-from server.door import SERVER, Server
-from server.limits import ErrorBudget
+from server.door import SERVER, Server, account_of
+from server.limits import Account, ErrorBudget
 from server.outbound import Close, Frame, Outbound
 from server.security import Refusal
 from server.sessions import GOODBYE_SECONDS, HEARTBEAT_SECONDS, bound_sending
@@ -76,7 +76,16 @@ class _Over(Exception):
 class Line:
     """One connection. What is sent here leaves in order; nothing waits."""
 
-    def __init__(self, socket: web.WebSocketResponse, server: Server, protocol: str, stack: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        server: Server,
+        protocol: str,
+        stack: AsyncExitStack,
+        account: Account,
+    ) -> None:
+        self.account = account
+        """Who pays for what is said; a dialect whose key comes in a message sets it anew before it opens anything."""
         self._socket = socket
         self._server = server
         self._protocol = protocol
@@ -119,14 +128,14 @@ class Line:
         """A context of a family. Raises Rejected where the server has no place."""
         assert self._group is not None
         runtime = await self.runtime(said)
-        return Speaker(runtime, said.offer, settings, self._group, tell, self._outbound.eased)
+        return Speaker(runtime, said.offer, settings, self._group, tell, self._outbound.eased, self.account.write)
 
     async def runtime(self, said: Said) -> Runtime:
         """The connection's session with a family, opened when it is first needed. Raises Rejected."""
         found = self._runtimes.get(said.family)
         if found is None:
             try:
-                found = await self._stack.enter_async_context(session(self._server, said, self._protocol))
+                found = await self._stack.enter_async_context(session(self._server, said, self._protocol, self.account))
             except Refusal as why:
                 raise Rejected(why.message, code=why.code, param=why.param) from None
             self._runtimes[said.family] = found
@@ -222,8 +231,9 @@ async def converse(
     """
     server = request.app[SERVER]
     upgrade_wanted(request)
+    account = account_of(request)
     async with AsyncExitStack() as stack:
-        opened = None if said is None else await stack.enter_async_context(session(server, said, protocol))
+        opened = None if said is None else await stack.enter_async_context(session(server, said, protocol, account))
         socket = web.WebSocketResponse(
             protocols=subprotocols,
             timeout=GOODBYE_SECONDS,
@@ -233,7 +243,7 @@ async def converse(
         )
         await socket.prepare(request)
         bound_sending(request)
-        line = Line(socket, server, protocol, stack)
+        line = Line(socket, server, protocol, stack, account)
         if said is not None and opened is not None:
             line.adopt(said, opened)
         server.live.add(line)

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from mstar.client import Session as Runtime
-from server.door import SERVER, Server, authorised
+from server.door import SERVER, Server, account_of, authorised
 from server.events.decode import described
 from server.events.session import SessionPatch
 from server.limits import Seat
@@ -129,7 +129,7 @@ async def _call(request: web.Request, server: Server, asked: Asked, sdp: str) ->
     offer = card.conversation
     assert offer is not None
     calls = request.app[CALLS]
-    seat = admitted(server)
+    seat = admitted(server, account_of(request))
     try:
         runtime = await opened(server, card.name, trace=asked.extended)
     except BaseException:

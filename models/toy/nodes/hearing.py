@@ -58,7 +58,8 @@ def recognise(_: Mapping[str, Value]) -> PerCall:
         words = hear_timed(sound)
         said, end = " ".join(word for word, _, _ in words), len(sound) / RATE
         sure: dict[str, Value] = {"logprob": 0.0}
-        segment: dict[str, Value] = {"text": said, "start": 0.0, "end": end, "tokens": list(said.encode()), "logprob": 0.0}
+        tokens = list(said.encode())
+        segment: dict[str, Value] = {"text": said, "start": 0.0, "end": end, "tokens": tokens, "logprob": 0.0}
         recognised: Value = {
             "text": said,
             "start": 0.0,

@@ -11,6 +11,7 @@ from media import decode
 from media.codecs import Format, encode, encoder
 from media.decode import container_format, decode_any
 from media.frames import to_float
+from media.resample import resample
 
 TONE = (8000 * np.sin(np.arange(4800) * 0.1)).astype(np.int16)
 FILES: dict[Format, bytes] = {form: encode(form, TONE, 24000) for form in ("wav", "flac", "mp3", "opus", "aac")}
@@ -131,3 +132,13 @@ def test_damaged_files_give_sound_or_a_value_error(form: Format, data: st.DataOb
     assert decoded.ndim == 1
     assert decoded.dtype == np.float32
     assert rate > 0
+
+
+def test_a_file_is_resampled_as_it_is_read() -> None:
+    whole, rate = decode_any(wav_of(TONE, 24000, "PCM_16"))
+    decoded, told = decode_any(wav_of(TONE, 24000, "PCM_16"), rate=16000)
+    assert (rate, told) == (24000, 16000)
+    assert np.array_equal(decoded, resample(whole, 24000, 16000))
+    assert decode_any(wav_of(TONE, 16000, "PCM_16"), rate=16000)[0].size == TONE.size
+    with pytest.raises(ValueError, match="source_rate"):
+        decode_any(wav_of(TONE, 2000, "PCM_16"), rate=16000)

@@ -1,0 +1,1 @@
+"""The OpenAI routes beside speech and Realtime: transcription, chat, completion, models."""

@@ -1,0 +1,101 @@
+"""Bodies of requests, read to a limit: JSON objects and forms. What is wrong with one is told with the field's name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from mstar.errors import Rejected
+from server.security import Refusal
+from server.speech.wire import message_of, tree_of
+
+T = TypeVar("T")
+
+BODY_BYTES = 36 * 1024 * 1024
+"""Longest body: 25 MiB of sound in base64, and the conversation around it."""
+LONG_BODY = 256 * 1024
+"""Bodies from this length on are decoded beside the event loop."""
+FILE_BYTES = 25 * 1024 * 1024
+"""Longest file of a form."""
+FIELD_BYTES = 64 * 1024
+"""Longest value of a form's other fields."""
+FIELDS = 64
+CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form: its file, and its other fields in order; a name may come more than once."""
+
+    file: bytes | None
+    fields: tuple[tuple[str, str], ...]
+
+
+def too_large(what: str, limit: int) -> Refusal:
+    """413: longer than is taken."""
+    return Refusal(413, "body_too_large", f"{what} is longer than {limit // (1024 * 1024)} MiB.", None)
+
+
+async def body_of(request: web.Request, limit: int = BODY_BYTES) -> bytes:
+    """The whole body. Raises Refusal(413)."""
+    if (request.content_length or 0) > limit:
+        raise too_large("The body", limit)
+    body = bytearray()
+    async for chunk in request.content.iter_chunked(CHUNK):
+        body += chunk
+        if len(body) > limit:
+            raise too_large("The body", limit)
+    return bytes(body)
+
+
+async def message_in(request: web.Request, kind: type[T], limit: int = BODY_BYTES) -> T:
+    """The JSON object of a request as a message. Raises Refusal(413), Rejected naming the field."""
+    body = await body_of(request, limit)
+
+    def read() -> T:
+        tree: Mapping[str, Any] = tree_of(body)
+        return message_of(tree, kind)
+
+    return await asyncio.to_thread(read) if len(body) > LONG_BODY else read()
+
+
+async def form_of(request: web.Request) -> Form:
+    """The fields of a form. Raises Refusal(413, 415), Rejected for one that is none."""
+    if request.content_type != "multipart/form-data":
+        raise Refusal(415, "unsupported_media_type", "Expected multipart/form-data.")
+    file: bytes | None = None
+    fields: list[tuple[str, str]] = []
+    try:
+        reader = await request.multipart()
+        while (part := await reader.next()) is not None:
+            if not isinstance(part, BodyPartReader) or part.name is None:
+                raise Rejected("A part of the form has no name.", code="invalid_form")
+            if len(fields) >= FIELDS:
+                raise Rejected(f"The form holds more than {FIELDS} fields.", code="invalid_form")
+            if part.name == "file":
+                file = await _read(part, FILE_BYTES)
+            else:
+                fields.append((part.name, (await _read(part, FIELD_BYTES)).decode(errors="replace")))
+    except (
+        HttpProcessingError,
+        ValueError,
+        AssertionError,
+        KeyError,
+        RuntimeError,
+    ) as wrong:  # what the library says to a broken form
+        raise Rejected("The body is no readable form.", code="invalid_form") from wrong
+    return Form(file, tuple(fields))
+
+
+async def _read(part: BodyPartReader, limit: int) -> bytes:
+    read = bytearray()
+    while chunk := await part.read_chunk(CHUNK):
+        read += chunk
+        if len(read) > limit:
+            raise Refusal(413, "body_too_large", f"'{part.name}' is longer than {limit // 1024} KiB.", part.name)
+    return bytes(part.decode(bytes(read)))

@@ -6,18 +6,22 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from aiortc import RTCDataChannel, RTCRtpTransceiver
+from aiortc import MediaStreamTrack, RTCDataChannel, RTCRtpTransceiver
 
 from mstar.errors import Rejected
 from server.metrics import Metrics
 from server.realtime import new_id
+from server.robot.ears import Ears
 from server.robot.events import decode
 from server.robot.frames import read_frame
 from server.robot.live import TAKEN_OVER, Live, Over, Robot
+from server.security import Refusal
 from server.webrtc import patches
 from server.webrtc.addresses import Offered
 from server.webrtc.camera import Camera, WallClock
 from server.webrtc.channel import Channel
+from server.webrtc.hearing import Hearing
+from server.webrtc.listening import listen
 from server.webrtc.peer import Peer
 
 LABEL = "robot"
@@ -37,6 +41,7 @@ class RobotCall:
         metrics: Metrics,
         offers: Sequence[Offered],
         ice_servers: Sequence[str],
+        ears: Ears | None = None,
     ) -> None:
         self.id = new_id("rtc")
         self._robot = robot
@@ -50,11 +55,17 @@ class RobotCall:
         self._over = False
         self._wall = WallClock(robot.core.wall)
         self._viewed: list[Camera] = []
+        self._ears = ears
+        self._microphone: MediaStreamTrack | None = None
         self.peer = Peer(self._arrange, (self._screen,), offers, ice_servers, self._lost, LABEL, self._begin)
 
     async def answer(self, sdp: str) -> str:
         """SDP offer → SDP answer. Raises Rejected."""
         return await self.peer.answer(sdp)
+
+    def refuse(self, why: Rejected) -> None:
+        """Tell the robot of something that is wrong."""
+        self._live.refuse(why)
 
     def end(self, code: int, reason: str) -> None:
         """Close the connection once everything has been said."""
@@ -78,6 +89,8 @@ class RobotCall:
             async with self._group:
                 writing = self._group.create_task(self._channel.write())
                 self._group.create_task(self._read())
+                if self._ears is not None and self._microphone is not None:
+                    self._group.create_task(self._listen(self._ears, self._microphone))
                 ends = {
                     writing,
                     self._group.create_task(self._gone.wait()),
@@ -102,25 +115,43 @@ class RobotCall:
         shows = False
         for transceiver in transceivers:
             sends, receives = patches.ways(transceiver)
-            sends = sends and transceiver.kind == "video"
+            taken = sends and (self._view(transceiver) if transceiver.kind == "video" else self._hears(transceiver))
             shown = receives and transceiver.kind == "video" and not shows
-            if sends:
-                self._view(transceiver)
             if shown:
                 shows = True
                 transceiver.sender.replaceTrack(self._screen)
-            transceiver.direction = _DIRECTIONS[sends, shown]
+            transceiver.direction = _DIRECTIONS[taken, shown]
 
-    def _view(self, transceiver: RTCRtpTransceiver) -> None:
+    def _hears(self, transceiver: RTCRtpTransceiver) -> bool:
+        """The first section with sound is listened to, where a family is served that can."""
+        if self._ears is None or self._microphone is not None:
+            return False
+        patches.pass_through(transceiver.receiver)
+        self._microphone = transceiver.receiver.track
+        return True
+
+    def _view(self, transceiver: RTCRtpTransceiver) -> bool:
         number = len(self._viewed)
         if number >= len(self._cameras):
             text = f"The offer sends more videos than there are cameras: {', '.join(self._cameras)}."
             raise Rejected(text, code="unknown_camera", param="sdp")
         take = partial(self._live.seen, self._cameras[number])
         self._viewed.append(Camera(transceiver.receiver, self._wall, take, self._undecoded))
+        return True
 
     def _undecoded(self, frames: int) -> None:
         self._metrics.frames.labels("undecoded").inc(frames)
+
+    async def _listen(self, ears: Ears, track: MediaStreamTrack) -> None:
+        """What is said near the robot, into the core."""
+        ears.said = self._live.heard
+        await self.peer.connected.wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(ears.run())
+                group.create_task(listen(track, Hearing(ears.rate), ears.hear))
+        except* Refusal as why:
+            self._live.refuse(Rejected(f"Nobody listens: {why.exceptions[0]}", code="ears_unavailable"))
 
     # ------------------------------------------------------------------------------------------- events
 

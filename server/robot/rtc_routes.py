@@ -7,12 +7,14 @@ import logging
 
 from aiohttp import web
 
-from server.door import SERVER, Server, account_of, authorised
+from server.door import SERVER, Server, authorised
 from server.limits import Seat
+from server.robot.ears import ears_of
 from server.robot.live import Robot
 from server.robot.offers import cameras_of, offer_of
 from server.robot.parking import PARKING, Parking, robot_for
 from server.robot.rtc import RobotCall
+from server.robot.whip import add_guests
 from server.security import Refusal
 from server.sessions import admitted
 from server.webrtc import http
@@ -42,7 +44,8 @@ async def create(request: web.Request) -> web.Response:
             text = f"There is no camera {unknown[0]!r:.80}; known: {', '.join(known)}."
             raise Refusal(400, "unknown_camera", text, "cameras")
         robot.free.clear()
-        call = RobotCall(robot, cameras, server.metrics, calls.offers, server.settings.ice_servers)
+        ears = ears_of(server)
+        call = RobotCall(robot, cameras, server.metrics, calls.offers, server.settings.ice_servers, ears)
         answer = await call.answer(sdp)
     except BaseException as why:
         await _left(server, parking, robot, call, seat, over=request.query.get("resume") is None)
@@ -96,7 +99,8 @@ async def hang_up(request: web.Request) -> web.Response:
 
 
 def add_robot_calls(app: web.Application) -> None:
-    """Add the routes."""
+    """Add the routes, and those of who only sends a camera or looks."""
+    add_guests(app)
     app.router.add_post("/v1/robot/calls", create)
     app.router.add_route("OPTIONS", "/v1/robot/calls", http.preflight)
     app.router.add_delete("/v1/robot/calls/{call}", hang_up)

@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aioice import Candidate, ice, turn
@@ -16,6 +17,7 @@ from aiortc.jitterbuffer import JitterFrame
 from aiortc.rtcrtpreceiver import RemoteStreamTrack
 from aiortc.rtp import AnyRtcpPacket, RtcpSrPacket, RtpPacket
 from av import VideoFrame
+from OpenSSL import SSL
 
 from media.jitter import EncodedFrame, PassThroughAudioBuffer
 from server.webrtc.addresses import Offered
@@ -29,6 +31,13 @@ _DECODER = "_RTCRtpReceiver__decoder_queue"
 _FAULT = "_RTCRtpReceiver__decoder_error"
 _REPORTED, _QUEUE = "_handle_rtcp_packet", "_queue"
 _OFFERED = "_offerDirection"
+_CERTIFICATES, _CONTEXT = "_RTCPeerConnection__certificates", "_create_ssl_context"
+
+CIPHERS = b":".join(
+    f"ECDHE-{signed}-{cipher}".encode()
+    for cipher in ("AES128-GCM-SHA256", "CHACHA20-POLY1305", "AES128-SHA", "AES256-SHA")
+    for signed in ("ECDSA", "RSA")
+)
 _ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 _GATHER = "get_component_candidates"
 _DATA, _REQUEST = "data_received", "request_received"
@@ -42,11 +51,12 @@ def check() -> None:
     transceiver = peer.addTransceiver("audio")
     receiver = transceiver.receiver
     wanted: Sequence[tuple[Any, Sequence[str]]] = (
-        (receiver, (_JITTER_BUFFER, _CODECS, _TIMESTAMPS, _DECODER, _FAULT, _REPORTED)),
+        (receiver, (_JITTER_BUFFER, _CODECS, _TIMESTAMPS, _DECODER, _FAULT, _REPORTED, "_enabled")),
         (getattr(receiver, _TIMESTAMPS), ("_origin",)),
         (RemoteStreamTrack("video"), (_QUEUE,)),
         (transceiver, (_OFFERED,)),
-        (peer, (_ICE_TRANSPORTS,)),
+        (peer, (_ICE_TRANSPORTS, _CERTIFICATES)),
+        (getattr(peer, _CERTIFICATES)[0], (_CONTEXT,)),
         (ice.Connection, (_GATHER, _DATA, _REQUEST)),
     )
     for owner, names in wanted:
@@ -121,10 +131,27 @@ def view(receiver: RTCRtpReceiver, viewed: Viewed) -> DecoderQueue:
     return decoder
 
 
+def ignore(receiver: RTCRtpReceiver) -> None:
+    """Have what comes thrown away undecoded."""
+    receiver._enabled = False  # noqa: SLF001
+
+
 def ways(transceiver: RTCRtpTransceiver) -> tuple[bool, bool]:
     """Whether the peer offers to send over this section, and to receive."""
     ours = getattr(transceiver, _OFFERED)  # the direction that answers the offer's
     return ours in {"recvonly", "sendrecv"}, ours in {"sendonly", "sendrecv"}
+
+
+def welcome_rsa(peer: RTCPeerConnection) -> None:
+    """Have peers taken whose certificate is signed with RSA, as GStreamer's is; the stock ciphers take ECDSA only."""
+    for certificate in getattr(peer, _CERTIFICATES):
+        setattr(certificate, _CONTEXT, partial(_with_ciphers, getattr(certificate, _CONTEXT)))
+
+
+def _with_ciphers(make: Callable[..., SSL.Context], *arguments: Any, **named: Any) -> SSL.Context:
+    context = make(*arguments, **named)
+    context.set_cipher_list(CIPHERS)
+    return context
 
 
 def offer_only(peer: RTCPeerConnection, offers: Sequence[Offered]) -> None:

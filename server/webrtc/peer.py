@@ -56,6 +56,7 @@ class Peer:
         # An empty list is not the same as none: without one, a public STUN server would be asked.
         servers = [RTCIceServer(urls=url) for url in ice_servers]
         self._connection = RTCPeerConnection(RTCConfiguration(servers, bundlePolicy=RTCBundlePolicy.MAX_BUNDLE))
+        patches.welcome_rsa(self._connection)
         self._arrange = arrange
         self._sends = sends
         self._offers = offers

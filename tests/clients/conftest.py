@@ -35,7 +35,8 @@ class Serving:
             for child in (task / "children").read_text().split():
                 words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
                 if "mstar.node" in words:
-                    found[words[-2]] = int(child)
+                    _, _, *role = words[words.index("mstar.node") :]
+                    found[role[0] if role[0] == "conductor" else role[1]] = int(child)
         return found
 
     def get(self, path: str) -> tuple[int, str]:
@@ -79,3 +80,13 @@ def process_waits(process: subprocess.Popen[bytes]) -> None:
 def toy_server() -> Iterator[Serving]:
     """One toy server for all tests of clients."""
     yield from serving("toy")
+
+
+PLANNER, POLICY = "tests.painter.model", "tests.painter.watcher"
+"""Families for robots, by their module paths."""
+
+
+@pytest.fixture(scope="session")
+def painters() -> Iterator[Serving]:
+    """A planner, a policy of four cameras, and a family that hears, for all tests of robots over WebRTC."""
+    yield from serving(PLANNER, POLICY, "toy")

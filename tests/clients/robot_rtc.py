@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -41,6 +42,7 @@ class CameraTrack(MediaStreamTrack):
         self._picture = picture
         self._pacer = Pacer(CLOCK, CLOCK // rate)
         self.frames = 0
+        self.begun = asyncio.Event()
         self.runs = asyncio.Event()
         """Nothing comes while it is not set."""
         self.runs.set()
@@ -53,6 +55,7 @@ class CameraTrack(MediaStreamTrack):
         frame = VideoFrame.from_ndarray(self._picture(self.frames), format="rgb24")
         frame.pts, frame.time_base = pts, Fraction(1, CLOCK)
         self.frames += 1
+        self.begun.set()
         return frame
 
 
@@ -190,3 +193,14 @@ async def robot(
         yield client
     finally:
         await client.close()
+
+
+async def main(url: str, model: str) -> None:
+    """A process in a session, to be frozen or killed: says the session's token on stdout and goes on."""
+    async with robot(Serving(url, 0), [CameraTrack(lambda _: plain((120, 120, 120)))], model=model) as client:
+        print(client.session["resume"], flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

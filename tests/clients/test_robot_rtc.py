@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from asyncio.subprocess import PIPE
 
+import aiohttp
 import numpy as np
 import pytest
+from aiortc import RTCConfiguration, RTCPeerConnection
 
 from server.robot.frames import Encoding, Shot
-from tests.clients.conftest import Serving, serving
-from tests.clients.robot_rtc import AHEAD, CameraTrack, plain, robot
+from tests.clients.conftest import PLANNER, POLICY, ROOT, Serving
+from tests.clients.robot_rtc import AHEAD, CameraTrack, plain, posted, robot
+from tests.clients.rtc import PATIENCE, Microphone
+from tests.clients.test_leaving import quiet
+from tests.clients.test_robot_session import connected, metric
+from tests.clients.test_webrtc import moment
 from tests.painter.model import STEP
 from tests.painter.watcher import CAMERAS
 
-PLANNER, POLICY = "tests.painter.model", "tests.painter.watcher"
 RED, GREEN, BLUE, GREY = (200, 30, 30), (30, 200, 30), (30, 30, 200), (120, 120, 120)
+UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "eA=="}
 CODEC_LOSS = 12
 """Levels that VP8 and its halved colour planes may change a plain picture by."""
-
-
-@pytest.fixture(scope="module")
-def painters() -> Iterator[Serving]:
-    yield from serving(PLANNER, POLICY, "toy")
 
 
 def raw(picture: np.ndarray) -> Shot:
@@ -91,3 +96,100 @@ async def test_the_frame_that_was_used_is_dated_on_the_robots_clock(painters: Se
         assert 1 <= number <= camera.frames
         assert made[0] - 1 < at < client.now
         assert chunk["age_ms"] < (client.now - made[0]) * 1000
+
+
+async def test_a_spoken_word_stops_the_plan_and_ends_its_epoch(painters: Serving) -> None:
+    microphone = Microphone()
+    async with robot(painters, [CameraTrack(lambda _: bars()), microphone], model=PLANNER) as client:
+        client.send("session.update", session={"stop": ["stop", "halt"], "wait_ms": 20000})
+        client.state(0.0, 0.0)
+        client.goal("home", raw(bars()))
+        client.send("ask", id="on", repeat=True)
+        await client.event("chunk")
+        microphone.say("hello name")
+        assert (await client.event("heard"))["text"] == "hello name"
+        assert not [event for event in client.events if event["type"] == "ask.ended"]
+        microphone.say("please stop")
+        stopped = await client.event("session.stopped")
+        assert (stopped["said"], stopped["epoch"]) == ("stop", 2)
+        ended = await client.event("ask.ended")
+        assert (ended["ask"], ended["reason"]) == ("on", "stopped")
+        last = [event["type"] for event in client.events]
+        assert "chunk" not in last[last.index("session.stopped") :]
+
+
+async def test_a_lost_connection_is_resumed_with_a_new_epoch(painters: Serving) -> None:
+    async with robot(painters, [CameraTrack(lambda _: bars())], model=PLANNER) as client:
+        token, name = client.session["resume"], client.session["id"]
+        client.state(0.0, 0.0)
+        client.goal("home", raw(bars()))
+        await client.chunk()
+    async with robot(painters, [CameraTrack(lambda _: bars())], resume=token) as client:
+        assert (client.session["id"], client.session["epoch"], client.session["goal"]) == (name, 2, "home")
+        client.state(0.0, 0.0)
+        assert (await client.chunk())["epoch"] == 2
+        async with connected(painters, resume=token) as other:  # the other transport takes it over
+            assert (other.session["id"], other.session["epoch"]) == (name, 3)
+            assert client.channel.readyState in {"open", "closing", "closed"}
+
+
+async def test_hanging_up_ends_the_session(painters: Serving) -> None:
+    async with robot(painters, model=PLANNER) as client:
+        token = client.session["resume"]
+        async with aiohttp.ClientSession() as http:
+            for status in (200, 404):
+                async with http.delete(painters.url + client.location) as answer:
+                    assert answer.status == status
+            async with http.get(f"{painters.url}/v1/robot/session?resume={token}", headers=UPGRADE) as answer:
+                assert answer.status == 404
+
+
+async def test_offers_that_are_not_for_this_are_refused_and_leave_nothing(painters: Serving) -> None:
+    async with robot(painters, model=PLANNER):
+        pass
+    before = await quiet(painters)
+    url = f"{painters.url}/v1/robot/calls?model={PLANNER}"
+    for cameras, query, param in ((0, "", "sdp"), (2, "", "sdp"), (1, "&cameras=nose", "cameras")):
+        peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        if cameras:
+            peer.createDataChannel("robot")
+        for _ in range(max(1, cameras)):
+            peer.addTransceiver("video", direction="sendonly")
+        status, body, _ = await posted(url + query, peer)
+        assert (status, json.loads(body)["error"]["param"]) == (400, param)
+        await peer.close()
+    async with aiohttp.ClientSession() as http, http.post(url, data="x") as answer:
+        assert answer.status == 415
+    assert await quiet(painters, before) == pytest.approx(before)
+
+
+async def test_robots_that_vanish_are_freed_and_may_come_back(painters: Serving) -> None:
+    """Within ten seconds, killed or frozen: what is held is counted, and their sessions are parked."""
+    command = [sys.executable, "-m", "tests.clients.robot_rtc", painters.url, PLANNER]
+    ways = (signal.SIGKILL, signal.SIGSTOP)
+    peers = [await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=PIPE) for _ in ways]
+    try:
+        tokens = []
+        async with asyncio.timeout(3 * PATIENCE):
+            for peer in peers:
+                assert peer.stdout is not None
+                tokens.append((await peer.stdout.readline()).decode().strip())
+        assert sessions(painters) == len(ways)
+        for peer, how in zip(peers, ways, strict=True):
+            peer.send_signal(how)
+        async with asyncio.timeout(PATIENCE):
+            while sessions(painters):
+                await moment()
+    finally:
+        for peer in peers:
+            if peer.returncode is None:
+                peer.kill()
+            await peer.wait()
+    for token in tokens:
+        async with connected(painters, resume=token) as other:
+            assert other.session["epoch"] == 2
+
+
+def sessions(server: Serving) -> int:
+    """Robots' connections that the server holds."""
+    return round(metric(server, 'mstar_sessions{protocol="robot"}'))

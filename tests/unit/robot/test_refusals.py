@@ -65,3 +65,23 @@ def test_clients_are_told_all_that_they_have_to_send() -> None:
     assert planner["goal"] == ["goal/image", "goal/latent", "goal_id"]
     live = described("m", PLANNER)
     assert (live["cameras"], live["state"]) == (["camera"], {"state": 7})
+
+
+@pytest.mark.parametrize("path", ["/whip/robot_1", "/whep/robot_1", "/v1/robot/calls"])
+async def test_offers_are_taken_with_a_key_from_a_server_that_is_ready(path: str) -> None:
+    of = server(ready=True)
+    of.keys = Keys(("sesame",))
+    sdp, key = {"Content-Type": "application/sdp"}, {"Authorization": "Bearer sesame"}
+    async with TestClient(TestServer(application(of))) as client:
+        for method in ("POST", "GET", "HEAD") if path.startswith("/whe") else ("POST",):
+            assert (await client.request(method, path, data="v=0", headers=sdp)).status == 401
+        for method in ("PATCH", "DELETE"):
+            assert (await client.request(method, f"{path}/one", headers=sdp)).status in {401, 405}
+            assert (await client.request(method, f"{path}/one", headers={**sdp, **key})).status in {404, 405}
+        assert (await client.options(path)).status == 204
+        of.ready = False
+        late = await client.post(path, data="v=0", headers={**sdp, **key})
+        assert (late.status, late.headers["Retry-After"]) == (503, "5")
+        of.ready = True
+        if path != "/v1/robot/calls":
+            assert (await client.post(path, data="v=0", headers={**sdp, **key})).status == 404

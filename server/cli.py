@@ -26,6 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=8000)
     serve.add_argument("--placement", type=Path, help="YAML: which rank runs what")
+    serve.add_argument("--tiny", action="store_true", help="small parts of random weights, of families that have them")
     serve.add_argument("--llm", help="another language model: a checkpoint directory or a GGUF file")
     serve.add_argument("--set", action="append", default=[], metavar="FAMILY.NAME=VALUE", help="a family's setting")
     serve.add_argument("--api-key", action="append", default=[], help="a key that clients must bring; may be repeated")
@@ -92,8 +93,13 @@ def settings_of(options: argparse.Namespace) -> Settings:
     )
 
 
-def family_settings(families: Sequence[str], pairs: Sequence[str], llm: str | None) -> dict[str, dict[str, str]]:
-    """`FAMILY.NAME=VALUE` by family; `--llm` goes to every family. Raises Rejected for a pair that is none."""
+def family_settings(
+    families: Sequence[str], pairs: Sequence[str], llm: str | None, *, tiny: bool = False
+) -> dict[str, dict[str, str]]:
+    """`FAMILY.NAME=VALUE` by family; `--llm` and `--tiny` go to every family.
+
+    Raises Rejected for a pair that is none.
+    """
     found: dict[str, dict[str, str]] = {name: {} for name in families}
     for pair in pairs:
         left, equals, value = pair.partition("=")
@@ -104,6 +110,9 @@ def family_settings(families: Sequence[str], pairs: Sequence[str], llm: str | No
     if llm is not None:
         for settings in found.values():
             settings["llm"] = llm
+    if tiny:
+        for settings in found.values():
+            settings["tiny"] = "true"
     return found
 
 
@@ -141,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "graph":
             return _draw(options)
         settings = settings_of(options)
-        given = family_settings(settings.families, options.set, options.llm)
+        given = family_settings(settings.families, options.set, options.llm, tiny=options.tiny)
         cards = {name: card_of(name, given[name]) for name in settings.families}
         launched = {name: {"module": module_of(name), "settings": given[name]} for name in settings.families}
         return run(settings, cards, launched, placement_for(options.placement, settings.families))

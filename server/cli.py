@@ -11,6 +11,7 @@ from pathlib import Path
 
 from models.pull import Printer, pull
 from models.registry import card_of, drawn, module_of
+from mstar.client import Patience
 from mstar.errors import GraphError, Rejected, WeightsError, WorkerLost
 from mstar.placement import Placement, one_rank, read_placement
 from server.limits import Allowance
@@ -43,6 +44,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--idle-seconds", type=float, default=900.0, help="longest silence of a client on a socket")
     serve.add_argument("--session-seconds", type=float, default=3600.0, help="longest life of a session")
     serve.add_argument("--drain-seconds", type=float, default=10.0, help="time for open sessions after SIGTERM")
+    serve.add_argument(
+        "--silent-seconds", type=float, default=Patience().silent, help="a worker silent for so long is replaced"
+    )
+    serve.add_argument(
+        "--step-seconds", type=float, default=Patience().step, help="a worker whose step takes so long is replaced"
+    )
     serve.add_argument("--strict-truncate", action="store_true", help="refuse truncation beyond an item's end")
     serve.add_argument("--seed", type=int, help="draw all answers with this seed: equal turns are answered equally")
     serve.add_argument("--tls", nargs=2, type=Path, metavar=("CERT", "KEY"))
@@ -82,6 +89,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         idle_seconds=options.idle_seconds,
         session_seconds=options.session_seconds,
         drain_seconds=options.drain_seconds,
+        patience=Patience(silent=options.silent_seconds, step=options.step_seconds),
         strict_truncate=options.strict_truncate,
         seed=options.seed,
         certificate=certificate,

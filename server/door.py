@@ -15,7 +15,7 @@ from mstar.errors import Rejected
 from server.limits import Account, Accounts, Admission, Allowance, Limited
 from server.metrics import Metrics
 from server.record.recorder import Recorder
-from server.security import Grant, Keys, Refusal, check_host, check_origin, key_of
+from server.security import PASSING, RETRY_SECONDS, Grant, Keys, Refusal, check_host, check_origin, key_of
 from server.settings import Settings
 from server.traces import Traces
 
@@ -24,6 +24,10 @@ class Endable(Protocol):
     """A connection that can be told to end."""
 
     def end(self, code: int, reason: str) -> None: ...
+
+    def refuse(self, why: Rejected) -> None:
+        """Tell the client what is wrong, as its protocol does; not in answer to anything it said."""
+        ...
 
 
 @dataclass(slots=True)
@@ -46,8 +50,15 @@ class Server:
     """Where sessions are recorded, if they are."""
     family_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What each family was started with."""
+    on_lost: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """What has to be let go of when the runtime is lost, besides connections."""
 
     def __post_init__(self) -> None:
+        self.use(self.client)
+
+    def use(self, client: Client) -> None:
+        """From now on sessions are opened with this one."""
+        self.client = client
         self.client.on_first = self.metrics.came
         self.client.on_freed = self._freed
 
@@ -92,6 +103,13 @@ def refused(why: Refusal) -> web.Response:
     return web.json_response(body, status=why.status, headers=headers)
 
 
+def refusal(why: Rejected) -> Refusal:
+    """What HTTP says of something that can not be: the caller's fault, or that of a runtime which will be back soon."""
+    if why.code in PASSING:
+        return Refusal(503, why.code, why.message, why.param, retry_after=RETRY_SECONDS)
+    return Refusal(400, why.code, why.message, why.param)
+
+
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Host and Origin of everything; refusals and rejections as JSON; what pages of allowed origins may see."""
@@ -110,7 +128,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         answer = refused(Refusal(429, why.code, why.message, why.param, why.retry_after))
     except Rejected as why:
         server.metrics.refused.labels(why.code).inc()
-        answer = refused(Refusal(400, why.code, why.message, why.param))
+        answer = refused(refusal(why))
     except ConnectionError:
         if request.transport is not None:
             raise

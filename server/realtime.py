@@ -15,7 +15,7 @@ from mstar.errors import Rejected
 from server.audio import Incoming, Outgoing
 from server.events.client import AnyClientEvent, InputAudioBufferAppend, InputAudioBufferCommit
 from server.events.decode import BadEvent, decode
-from server.events.server import Error, OutputAudioDelta, ServerEvent, Trace, TurnMarks, encode
+from server.events.server import Error, OutputAudioDelta, ServerEvent, Trace, TurnMarks, encode, own_fault
 from server.events.session import SessionPatch
 from server.limits import APPEND_BYTES, Account, ErrorBudget
 from server.outbound import Close, Frame, Outbound
@@ -108,6 +108,9 @@ class RealtimeSocket:
     def clear(self, response_id: str) -> None:
         self._outgoing.pop(response_id, None)
         self._outbound.drop(response_id)
+
+    def refuse(self, why: Rejected) -> None:
+        self.send(own_fault(why, new_id("event")))
 
     def end(self, code: int, reason: str) -> None:
         self._outbound.push(Close(code, reason))

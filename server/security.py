@@ -16,6 +16,10 @@ PROTOCOL = "realtime"
 KEY_PROTOCOL = "openai-insecure-api-key."
 EPHEMERAL = "ek_"
 MOST_SECRETS = 10_000
+PASSING = frozenset({"worker_lost", "runtime_lost", "not_ready"})
+"""Codes of failures that are over when a process of the runtime has been replaced."""
+RETRY_SECONDS = 5
+"""After which a client that was refused for such a thing may come again."""
 
 
 @dataclass(frozen=True, slots=True)

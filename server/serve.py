@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from models.registry import Card
-from mstar.client.launch import Launched, launch
+from mstar.client.launch import launch
 from mstar.placement import Placement
 from server.app import application
 from server.door import Server
@@ -22,12 +22,12 @@ from server.limits import Accounts, Admission
 from server.listening import bound
 from server.record.recorder import Recorder
 from server.record.weights import weights_of
+from server.runtime import Runtime
 from server.security import Keys
 from server.sessions import drain
 from server.settings import Settings
 
 log = logging.getLogger("mstar.server")
-CHECK_SECONDS = 1.0
 
 
 def run(
@@ -35,8 +35,8 @@ def run(
 ) -> int:
     """Serve until SIGTERM or SIGINT → exit status.
 
-    Raises WorkerLost if a process of the runtime ends; OSError, before any is started, for an address that is taken or
-    a folder of recordings that can not be written to.
+    Raises WorkerLost if a process of the runtime can not be begun, or replaced; OSError, before any is started, for an
+    address that is taken or a folder of recordings that can not be written to.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     sockets = bound(settings.host, settings.port)
@@ -67,11 +67,11 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    launched = launch(families, placement)
+    runtime = Runtime(lambda: launch(families, placement, patience=settings.patience))
     try:
         server = Server(
             settings,
-            launched.client,
+            runtime.client,
             dict(cards),
             Keys(settings.api_keys),
             Admission(settings.max_sessions),
@@ -86,31 +86,13 @@ async def _serve(
                 await web.SockSite(runner, each, ssl_context=tls).start()
             scheme, port = "https" if tls is not None else "http", sockets[0].getsockname()[1]
             log.info("listening on %s://%s:%d/, loading %s", scheme, settings.host, port, ", ".join(cards))
-            await _until(stop, server, launched)
+            await runtime.serve(server, stop)
             log.info("draining: %d sessions", server.admission.held)
             await drain(server)
         finally:
             await runner.cleanup()
     finally:
-        await launched.stop()
-
-
-async def _until(stop: asyncio.Event, server: Server, launched: Launched) -> None:
-    """Wait for the end, looking after the processes meanwhile."""
-    loading = asyncio.ensure_future(launched.ready())
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if loading.done():
-            loading.result()
-            server.ready = True
-            log.info("ready")
-        while not stopping.done():
-            await asyncio.wait({stopping}, timeout=CHECK_SECONDS)
-            launched.check()
-    finally:
-        loading.cancel()
-        stopping.cancel()
+        await runtime.launched.stop()
 
 
 def _recorder(settings: Settings, families: Mapping[str, Mapping[str, Any]]) -> Recorder | None:

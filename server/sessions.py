@@ -22,14 +22,13 @@ from server.events.decode import described
 from server.events.session import Session, SessionPatch, shown, updated
 from server.limits import FRAME_BYTES, Account, Full, Limited, Seat
 from server.realtime import Asked, RealtimeSocket, new_id
-from server.security import PROTOCOL, Grant, Refusal
+from server.security import PROTOCOL, RETRY_SECONDS, Grant, Refusal
 from server.session.options import Options
 from server.watch import watching
 
 log = logging.getLogger("mstar.server")
 
 HEARTBEAT_SECONDS = 20.0
-RETRY_SECONDS = 5
 GOODBYE_SECONDS = 2.0
 SEND_BYTES = 64 * 1024
 

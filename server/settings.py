@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mstar.client import Patience
 from server.limits import Allowance
 
 
@@ -32,7 +33,9 @@ class Settings:
     seed: int | None = None
     """What all answers are drawn with; None = each its own."""
     progress_seconds: float = 10.0
-    """A busy worker that has not moved for so long is not ready."""
+    """A worker that has said nothing for so long is not ready."""
+    patience: Patience = field(default_factory=Patience)
+    """When a worker is taken for lost, and how long others wait for the one that takes its place."""
     certificate: Path | None = None
     private_key: Path | None = None
     web: Path | None = None

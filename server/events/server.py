@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from mstar.errors import Rejected
 from server.events.items import Item
 from server.events.session import AudioFormat, Session, TranscriptionSession
 
@@ -27,6 +28,11 @@ class ErrorDetails(Struct, frozen=True):
 
 class Error(ServerEvent, tag="error"):
     error: ErrorDetails
+
+
+def own_fault(why: Rejected, event_id: str) -> Error:
+    """An error of the server's, not in answer to an event."""
+    return Error(event_id=event_id, error=ErrorDetails("server_error", why.code, why.message, why.param))
 
 
 class SessionCreated(ServerEvent, tag="session.created"):

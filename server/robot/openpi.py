@@ -19,7 +19,7 @@ from server.metrics import Metrics
 from server.robot.arrays import pack, unpack
 from server.robot.offers import Offer, announced
 from server.robot.questions import Failed, answered, question_of
-from server.security import Refusal
+from server.security import PASSING, Refusal
 
 WAITING = 4
 """Observations that may wait for their answer."""
@@ -61,10 +61,15 @@ class OpenpiSocket:
         self._waiting: asyncio.Queue[bytes | str] = asyncio.Queue(WAITING)
         self._ending = asyncio.Event()
         self._goodbye = (1000, "")
+        self._last_word = ""
         self._mistakes = ErrorBudget()
         self._session_id: Value = None
         self._previous_ms: float | None = None
         self._now = asyncio.get_running_loop().time
+
+    def refuse(self, why: Rejected) -> None:
+        """Clients take any text for an error; it is the last thing they are told."""
+        self._last_word = f"{why.code}: {why.message}"
 
     def end(self, code: int, reason: str) -> None:
         """Close the connection soon."""
@@ -93,6 +98,8 @@ class OpenpiSocket:
         """Close, once nobody reads: the library waits for the client only then."""
         reading.cancel()
         await asyncio.wait({reading})
+        if self._last_word:
+            await self._socket.send_str(self._last_word)
         code, reason = self._goodbye
         await self._socket.close(code=code, message=reason.encode())
 
@@ -116,7 +123,7 @@ class OpenpiSocket:
                 await self._refuse(why.message, why.code)
             except Failed as why:
                 await self._refuse(why.message, why.code)
-                if why.ours:
+                if why.ours and why.code not in PASSING:
                     self.end(1011, "the policy failed")
             except Refusal as why:
                 await self._refuse(why.message, why.code)

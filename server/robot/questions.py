@@ -12,9 +12,10 @@ from mstar.client import Emission, RequestEnded, Session
 from mstar.errors import Rejected
 from mstar.tensors import Value
 from server.robot.offers import GOAL_ID, GOAL_IMAGE, GOAL_LATENT, IMAGE, PLANNER_KEYS, STATE, Offer
+from server.security import PASSING
 
 SETTINGS = "settings"
-_OURS = frozenset({"node_failed", "worker_lost", "session_closed"})
+_OURS = frozenset({"node_failed", "session_closed", *PASSING})
 """Codes of failures that are not the caller's."""
 
 

@@ -122,6 +122,7 @@ def add_robots(app: web.Application, page: Handler) -> None:
 
     app[PARKING] = Parking(app[SERVER].admission.most)
     app.on_shutdown.append(_emptied)
+    app[SERVER].on_lost.append(app[PARKING].clear)
     app.router.add_get("/", entry)
     app.router.add_get("/v1/robot/session", live)
     add_robot_calls(app)

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from models.registry import Card
 from mstar.errors import Rejected
 from server.door import SERVER
+from server.security import PASSING
 from server.speech.context import Ended, Event, Flushed, Sound, Words
 from server.speech.driver import Speaker
 from server.speech.entry import allowed, key_for
@@ -225,6 +226,7 @@ def _problem(why: Rejected, context: str | UnsetType) -> Problem:
     status = 404 if why.code.endswith("_not_found") else 400
     status = 503 if why.code in ("loading", "session_limit_reached") else status
     status = 500 if why.code in ("server_error", "node_failed", "session_closed") else status
+    status = 503 if why.code in PASSING else status
     return Problem("Invalid request" if status < 500 else "Failed", why.message, why.code, why.param, status, context)
 
 

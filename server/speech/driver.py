@@ -10,6 +10,7 @@ from models.registry import Speech as Offer
 from mstar.client import Emission, Request, RequestEnded
 from mstar.client import Session as Runtime
 from mstar.errors import Rejected
+from server.security import PASSING
 from server.speech.context import Begin, Close, Context, Ended, Event, Flushed, Sound, Step, Stop, Words, Write
 
 AUDIO = "audio"
@@ -166,4 +167,6 @@ def _wrong(end: RequestEnded) -> Rejected | None:
         return None
     if end.param:  # the caller's fault: the family says which field
         return Rejected(end.cause, code=end.code, param=end.param)
+    if end.code in PASSING:
+        return Rejected("The voice was lost; another one takes its place.", code=end.code)
     return Rejected("The voice failed.", code=end.code or "server_error")

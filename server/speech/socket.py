@@ -94,6 +94,7 @@ class Line:
         self._runtimes: dict[str, Runtime] = {}
         self._mistakes = ErrorBudget()
         self._group: asyncio.TaskGroup | None = None
+        self._dialect: Dialect | None = None
 
     # ------------------------------------------------------------------------------------------- for dialects
 
@@ -116,6 +117,11 @@ class Line:
             if isinstance(frame, Sounding) and frame.outlet is not None:
                 return frame.outlet.faded(frame.head)
         return b"" if outlet is None else outlet.faded(None)
+
+    def refuse(self, why: Rejected) -> None:
+        """Tell the client of something that is wrong, as its protocol does."""
+        if self._dialect is not None:
+            self._dialect.refuse(why)
 
     def end(self, code: int, reason: str) -> None:
         """Close behind what was sent."""
@@ -152,7 +158,7 @@ class Line:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                dialect = greet(self)
+                dialect = self._dialect = greet(self)
                 group.create_task(self._watch())
                 writing = group.create_task(self._write())
                 reading = group.create_task(self._read(dialect))

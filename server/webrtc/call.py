@@ -11,9 +11,10 @@ from models.registry import Conversation as Offer
 from mstar.client import Session as Runtime
 from mstar.client import Traced
 from mstar.errors import Rejected
-from server.events.client import InputAudioBufferAppend
+from server.events.client import AnyClientEvent, InputAudioBufferAppend
 from server.events.decode import BadEvent, decode
-from server.events.server import Error, ServerEvent, Trace, TurnMarks, encode
+from server.events.server import Error, ServerEvent, SessionCreated, Trace, TurnMarks, encode, own_fault
+from server.events.session import shown
 from server.limits import ErrorBudget
 from server.outbound import Close, Frame, Outbound
 from server.pump import Pump
@@ -69,14 +70,21 @@ class Call:
         self._over = asyncio.Event()
         self._track = AnswerTrack(self._speaker, self._note)
         self._microphone: MediaStreamTrack | None = None
+        self._beside: list[Outbound] = []
+        self._pump: Pump | None = None
         self.peer = Peer(self._arrange, (self._track,), offers, ice_servers, self.hang_up, CHANNEL, self._channel.open)
 
     # ------------------------------------------------------------------------------------------- Transport
 
     def send(self, event: ServerEvent) -> None:
-        if not self.peer.talks or (isinstance(event, TurnMarks) and not self._asked.extended):
+        if isinstance(event, TurnMarks) and not self._asked.extended:
             return
-        self._outbound.push(Frame(encode(event)))
+        frame = Frame(encode(event))
+        for beside in self._beside:
+            beside.push(frame)
+        if not self.peer.talks:
+            return
+        self._outbound.push(frame)
         if isinstance(event, Error) and not self._mistakes.spend(self._loop.time()):
             self.end(1008, "too many errors")
 
@@ -87,11 +95,40 @@ class Call:
         self._speaker.clear(response_id)
         self._heard.pop(response_id, None)
 
+    def refuse(self, why: Rejected) -> None:
+        self.send(own_fault(why, new_id("event")))
+
     def end(self, code: int, reason: str) -> None:
         if self.peer.talks and self._channel.opened:
             self._outbound.push(Close(code, reason))
         else:
             self.hang_up()
+
+    # ------------------------------------------------------------------------------------------- beside
+
+    @property
+    def beside(self) -> int:
+        """Connections that see the call's events beside its own."""
+        return len(self._beside)
+
+    def join(self, outbound: Outbound) -> None:
+        """One more of them, which is told of the session as it is."""
+        self._beside.append(outbound)
+        session = shown(self._core.session, transcribing=self._asked.transcribing)
+        outbound.push(Frame(encode(SessionCreated(event_id=new_id("event"), session=session))))
+
+    def part(self, outbound: Outbound) -> None:
+        self._beside.remove(outbound)
+
+    def client(self, event: AnyClientEvent) -> None:
+        """An event of one of them; what follows from it is told to all."""
+        if self._pump is not None:
+            self._pump.client(event)
+
+    def refuse_event(self, why: Rejected, event_id: str | None) -> None:
+        """A frame of one of them could not be read."""
+        if self._pump is not None:
+            self._pump.refuse(why, event_id)
 
     # ------------------------------------------------------------------------------------------- life
 
@@ -114,6 +151,7 @@ class Call:
         try:
             async with asyncio.TaskGroup() as group:
                 pump = Pump(self._core, self._runtime, self, group, self._loop.time, self._watch)
+                self._pump = pump
                 group.create_task(self._ending())
                 group.create_task(self._living())
                 group.create_task(self._write())
@@ -127,6 +165,9 @@ class Call:
                     await self._over.wait()
                 finally:
                     pump.stop()
+                    self._pump = None
+                    for beside in self._beside:
+                        beside.push(Close(1000, "the call has ended"))
         except* (_Over, ConnectionError):
             pass
 

@@ -15,5 +15,5 @@ SEED = 7
 
 @pytest.fixture(scope="session")
 def voice_server(smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path) -> Iterator[Serving]:
-    """One voice server for all tests."""
-    yield from serving("voice", "--seed", str(SEED), "--max-sessions", "64")
+    """One voice server for all tests; they stop its workers, and want them back."""
+    yield from serving("voice", "--seed", str(SEED), "--max-sessions", "64", "--silent-seconds", "600")

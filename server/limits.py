@@ -123,7 +123,7 @@ class Allowance:
 
 
 class Meter:
-    """Up to `amount` a minute, which comes back evenly. One use may overdraw it: none is left then until it is back."""
+    """Up to `amount` a minute, which comes back evenly. A larger use needs all of it, and overdraws it."""
 
     def __init__(self, amount: float, now: float) -> None:
         self._amount = amount
@@ -131,11 +131,12 @@ class Meter:
         self._at = now
 
     def spend(self, n: float, now: float) -> float:
-        """Use n → 0, or, where nothing is left, seconds until something is."""
+        """Use n → 0, or, where too little is left, seconds until there is enough."""
         self._left = min(self._amount, self._left + (now - self._at) * self._amount / 60)
         self._at = now
-        if self._left <= 0:
-            return -self._left * 60 / self._amount + 1e-3
+        lacking = min(n, self._amount) - self._left
+        if lacking > 0:
+            return lacking * 60 / self._amount
         self._left -= n
         return 0.0
 

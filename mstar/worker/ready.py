@@ -178,7 +178,9 @@ def due_of(settings: Mapping[str, Value], now: float) -> float:
 
 
 def _ahead(request: RequestState) -> float:
-    """Seconds ahead of the listener; negative until something has left."""
+    """Seconds ahead of the listener; negative until something has left. Nobody waits for work in the background."""
+    if request.settings.get("background"):
+        return COMFORT
     if request.sounded:
         return (request.sounded - request.played) / SOUND_RATE
     return SILENT_AHEAD if request.silent and request.begun else -1.0

@@ -132,7 +132,7 @@ class Job:
     @property
     def settings(self) -> dict[str, Any]:
         wanted = self.wanted
-        found: dict[str, Any] = {"language": wanted.language or self.offer.languages[0]}
+        found: dict[str, Any] = {"language": wanted.language or self.offer.languages[0], "background": True}
         if wanted.prompt:
             found["transcript_prompt"] = wanted.prompt
         if wanted.temperature:

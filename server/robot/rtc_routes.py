@@ -7,7 +7,7 @@ import logging
 
 from aiohttp import web
 
-from server.door import SERVER, Server, authorised
+from server.door import SERVER, Server, account_of, authorised
 from server.limits import Seat
 from server.robot.ears import ears_of
 from server.robot.live import Robot

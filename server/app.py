@@ -18,6 +18,7 @@ from server.sessions import client_secrets, drain, realtime
 from server.speech.routes import add_speech
 from server.traces import story, trace_file
 from server.webrtc.routes import add_calls
+from server.webrtc.sideband import beside_calls
 
 
 async def graph(request: web.Request) -> web.Response:
@@ -82,7 +83,7 @@ def application(server: Server) -> web.Application:
     app.router.add_get("/v1/graph/{family}", graph)
     app.router.add_get("/v1/sessions", sessions)
     app.router.add_get("/v1/sessions/{session}/trace", trace)
-    app.router.add_get("/v1/realtime", realtime)
+    app.router.add_get("/v1/realtime", beside_calls(realtime))
     app.router.add_post("/v1/realtime/client_secrets", client_secrets)
     add_calls(app)
     add_speech(app)

@@ -45,6 +45,11 @@ class Calls:
         self._calls[call.id] = (call, task)
         task.add_done_callback(lambda _: self._calls.pop(call.id, None))
 
+    def find(self, name: str) -> Held | None:
+        """A call by its id."""
+        found = self._calls.get(name)
+        return None if found is None else found[0]
+
     async def hang_up(self, name: str) -> bool:
         """End a call and wait until it is freed → whether there was one."""
         found = self._calls.get(name)

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 from models.pull import part_dir
 from tests.bench.report import Gate, Metric, Row, Sample
-from tests.bench.serving import Served, free_port, process, served
+from tests.bench.serving import ROOT, Served, free_port, process, served
 from tests.bench.speaking import Load, Speak, closed, piper, poisson, stream
 
+PLACEMENT = ROOT / "models" / "voice" / "placement-speech.yaml"
 RATE = 22_050
 STREAMS = {1: 6, 4: 3, 8: 2}
 """Streams at once → texts that each has spoken, one after the other."""
@@ -49,7 +50,7 @@ WHAT = {"first_byte_ms": "ms", "first_audible_ms": "ms", "rtf": "s/s"}
 
 def run(*, quick: bool) -> Row:
     """1, 4 and 8 streams in turn, ours and the peer's; then clients that come at random."""
-    with served() as server, _piper() as peer:
+    with served("--placement", str(PLACEMENT)) as server, _piper() as peer:
         speakers = {OURS: stream(server.url, "voice", RATE), PEER: piper(peer.url)}
         loads = asyncio.run(_loads(speakers, quick=quick))
     samples: list[Sample] = [

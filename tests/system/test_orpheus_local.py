@@ -12,6 +12,7 @@ import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from models.orpheus import model as family_module
 from models.orpheus import tiny
 from models.orpheus.model import FAMILY, SPEECH
 from models.orpheus.nodes.speaking import lm
@@ -25,6 +26,7 @@ from mstar.client import Emission, Request, RequestEnded, Session
 from mstar.engine.api import Completed, Firing
 from mstar.engine.kv_engine import KVCacheEngine
 from mstar.local import LocalSystem
+from mstar.placement import Placement, read_placement
 from mstar.submodule import Call, Many, Step
 from mstar.tensors import Value
 from tests.system.toy import end_of, sound_of, values
@@ -108,6 +110,30 @@ def test_the_stream_is_the_offline_decoding_sample_for_sample(system: LocalSyste
     assert sound.shape == wanted.shape
     np.testing.assert_allclose(sound, wanted, atol=1e-4)
     assert np.abs(sound).max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["split", "prefill"])
+def test_every_placement_says_the_same(system: LocalSystem, session: Session, name: str) -> None:
+    texts = (TEXT, ("Why not? Because. Because of it.",), ("Well <sigh> no.",))
+    placed = LocalSystem({"orpheus": FAMILY.graph({})}, settings={"orpheus": TINY}, placement=placement(name))
+    baseline = placed.census()
+    opened = [placed.open("orpheus") for _ in texts]
+    requests = [say(each, text) for each, text in zip(opened, texts, strict=True)]
+    placed.run()
+    for text, request in zip(texts, requests, strict=True):
+        alone = say(session, text)
+        system.run()
+        wanted, events = alone.drain(), request.drain()
+        assert end_of(events).status == "done"
+        assert [u["generated"] for u in values(events, "usage")] == [u["generated"] for u in values(wanted, "usage")]
+        np.testing.assert_allclose(sound_of(events), sound_of(wanted), atol=1e-4)
+    for each in opened:
+        placed.close(each)
+    assert placed.census() == baseline
+
+
+def placement(name: str) -> Placement:
+    return read_placement(Path(family_module.__file__).with_name(f"placement-{name}.yaml"))
 
 
 def test_pieces_of_any_size_are_said_as_the_whole(system: LocalSystem, session: Session) -> None:

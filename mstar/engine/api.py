@@ -59,12 +59,13 @@ class Deferred:
     """The firing can not run now for want of memory; nothing changed, offer it again. `reason` has the numbers.
 
     `holders`: the other requests that hold the component's memory, in the order of their beginning; `preemptable`:
-    those of them that `Engine.preempt` may be asked for.
+    those of them that `Engine.preempt` may be asked for. `begun`: this one holds some too, or had to give way.
     """
 
     reason: str
     holders: tuple[str, ...] = field(default=(), compare=False)
     preemptable: tuple[str, ...] = field(default=(), compare=False)
+    begun: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

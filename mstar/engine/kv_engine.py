@@ -161,7 +161,7 @@ class KVCacheEngine:
             prepared.append(attempt(work))
             before += [one for one in prepared[-1:] if isinstance(one, Prepared)]
         ran: dict[int, Outcome] = {}
-        for again in (True, False):  # what was preempted is computed apart: its rows are of a prompt
+        for again in (False, True):  # what was preempted is computed apart, with rows of a prompt, in what room is left
             several = [one for one in before if (one.starts is not None) is again]
             outcomes = isolate(several, partial(self._execute, part), self._counters) if several else []
             ran |= {id(one): outcome for one, outcome in zip(several, outcomes, strict=True)}

@@ -407,19 +407,20 @@ class Worker:
                 self._settle(choice, outcome)
             else:
                 self._counters["stale_outcomes"] += 1
-        if any(isinstance(outcome, Completed | Partial) for outcome in outcomes):
-            self._memory.offer_again()
         self._relieve()
+        if any(isinstance(outcome, Completed | Partial) and outcome != Partial(0) for outcome in outcomes):
+            self._memory.offer_again()
         self._tracing.send()
 
     def _relieve(self) -> None:
         """Make a request give way to a more urgent one that waits for memory."""
-        relief = self._memory.relief(self._find, lambda request: self._ready.pressing(request).kind)
+        relief = self._memory.relief(self._find, lambda request: self._ready.pressing(request).kind == 0)
         if relief is not None:
             giving, component = relief
             giving.preempted += 1
             engine = self._engines[component]
-            self._executor.submit(lambda: engine.preempt(giving.name, component), lambda _: self._memory.offer_again())
+            self._executor.submit(lambda: engine.preempt(giving.name, component))
+            self._memory.offer_again()
 
     def _settle(self, choice: Choice, outcome: Outcome) -> None:
         each, request, _ = choice
@@ -429,11 +430,12 @@ class Worker:
                 self._hand_on(choice, outputs, stop)
             case Failed(cause=cause, code=code, param=param):
                 self._fail(request, each.component, cause, code, param)
-            case Partial(computed=computed):
+            case Partial(computed=0):
+                self._put_back(choice)
+                self._ready.restore(choice)
+            case Partial():
                 self._memory.served(request)
                 self._put_back(choice)
-                if not computed:
-                    self._ready.restore(choice)
             case Deferred():
                 self._memory.wait(request, each.component, outcome, self._clock.now())
                 self._put_back(choice)

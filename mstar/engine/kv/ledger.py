@@ -142,6 +142,11 @@ class Ledger:
         """Leading positions that a prompt of the session would find."""
         return self._search(session, keys)[1] if self._reuse else 0
 
+    @property
+    def available(self) -> int:
+        """Pages that no live request holds."""
+        return self.pool.pages.total - self.pages_live
+
     def preempt(self, holding: Holding) -> int:
         """Drop the request's K/V, which are to be computed again; returns the pages that became free."""
         own = holding.sequence(self._main)

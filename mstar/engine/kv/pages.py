@@ -15,7 +15,7 @@ class OutOfPages(Exception):
     """`needed` pages were asked for and only `free` are free: a condition to answer by eviction or deferral."""
 
     def __init__(self, needed: int, free: int) -> None:
-        super().__init__(f"needs {needed} pages, {free} free")
+        super().__init__(f"needs {needed} page{'s' * (needed != 1)}, {free} free")
         self.needed = needed
         self.free = free
 

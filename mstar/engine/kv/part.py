@@ -105,6 +105,7 @@ class Part:
             f"{short}, {held} held by {sessions} session{'s' * (sessions != 1)}",
             others,
             others if self._recomputable is not None else (),
+            request in holders or bool((mine := self.ledger.holding(request)) and mine.recall),
         )
 
     def _waits(self, firing: Firing, keys: np.ndarray, before: Sequence[Prepared]) -> bool:
@@ -151,8 +152,16 @@ class Part:
             return start + piece
         return (start // piece + 1) * piece
 
-    def _again(self, firing: Firing, call: Call, holding: Holding, recall: Recall, submodule: Recomputable) -> Prepared:
-        """The next piece of what was preempted, computed as it was; then the firing itself comes."""
+    def _again(
+        self, firing: Firing, call: Call, holding: Holding, recall: Recall, submodule: Recomputable
+    ) -> Prepared | Deferred:
+        """The next piece of what was preempted, computed as it was; then the firing itself comes.
+
+        It begins when there is room for all of it, so that it does not take, piece by piece, what others need.
+        """
+        missing = self.pool.page_count(len(recall.keys) + 1) - holding.pages
+        if missing > self.ledger.available:
+            return self.no_pages(OutOfPages(missing, self.ledger.available), firing.request)
         self.ledger.restore(holding, recall)
         own = holding.sequence(self.main)
         begin = own.length

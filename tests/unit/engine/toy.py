@@ -190,3 +190,13 @@ class GuidedLM(ToyLM):
         logits = rows[1::2] + 1.5 * (rows[::2] - rows[1::2])
         passes = [1 + (call.state if isinstance(call.state, int) else 0) for call in step.calls]
         return {"token": sample(logits).tolist(), "logits": list(logits), STATE: passes}
+
+
+def divisible(_: Mapping[str, Value]) -> DivisibleLM:
+    """As a family's factory."""
+    return DivisibleLM()
+
+
+def plain(_: Mapping[str, Value]) -> ToyLM:
+    """As a family's factory."""
+    return ToyLM()

@@ -37,7 +37,7 @@ class WorkerNumbers(Collector):
         return [*_families()]
 
     def collect(self) -> Iterator[Metric]:
-        batches, steps, depth, dropped, pages, done, up = families = _families()
+        batches, steps, depth, dropped, pages, done, up, restarts, recovery, lost = families = _families()
         for process, measures in self._of("measures"):
             for each in measures["batches"]:
                 _observed(batches, [process, each["family"], each["component"]], each)
@@ -55,8 +55,12 @@ class WorkerNumbers(Collector):
         for process, counters in self._of("counters"):
             if "steps" in counters:
                 done.add_metric([process], counters["steps"])
+            if "lost_requests" in counters:
+                lost.add_metric([], counters["lost_requests"])
         for worker in self._workers:
             up.add_metric([worker["worker"]], float(worker["ready"]))
+            restarts.add_metric([worker["worker"]], worker["restarts"])
+            recovery.add_metric([worker["worker"]], worker["recovery_seconds"])
         yield from families
 
     def _of(self, what: str) -> Iterator[tuple[str, Told]]:
@@ -71,6 +75,9 @@ def _families() -> tuple[
     GaugeMetricFamily,
     CounterMetricFamily,
     GaugeMetricFamily,
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    CounterMetricFamily,
 ]:
     stream = ["process", "family", "stream", "partition"]
     return (
@@ -87,6 +94,11 @@ def _families() -> tuple[
         ),
         CounterMetricFamily("mstar_steps", "Steps that a worker has executed.", labels=["process"]),
         GaugeMetricFamily("mstar_worker_ready", "Whether a worker has loaded.", labels=["process"]),
+        CounterMetricFamily("mstar_worker_restarts", "Times that a worker was replaced.", labels=["process"]),
+        GaugeMetricFamily(
+            "mstar_worker_recovery_seconds", "From a worker's last loss until it was ready again.", labels=["process"]
+        ),
+        CounterMetricFamily("mstar_lost_requests", "Requests that ended with their worker.", labels=[]),
     )
 
 

@@ -18,6 +18,8 @@ ROBOTS = {"mstar_chunks_total", "mstar_frames_total", "mstar_frame_age_seconds"}
 """What only robots move: `test_robot_session.py`."""
 FAULTS = {"mstar_sessions_failed_total", "mstar_runtime_silent_total", "mstar_underruns_total"}
 """What only faults move: `test_metrics.py` of the units."""
+LOSSES = {"mstar_worker_restarts_total", "mstar_worker_recovery_seconds", "mstar_lost_requests_total"}
+"""What only lost workers move: `test_failure_server.py`."""
 
 
 class Numbers:
@@ -104,7 +106,7 @@ async def test_every_number_moves(toy_server: Serving) -> None:
     for name, by, labels in GROWN:
         assert after(name, **labels) >= before(name, **labels) + by, (name, labels)
     moved = {name.removesuffix("_count") for name, _, _ in GROWN} | _of_now(before, during, after)
-    assert moved | ROBOTS | FAULTS == {name for name, _, _ in documented()}
+    assert moved | ROBOTS | FAULTS | LOSSES == {name for name, _, _ in documented()}
     assert after("mstar_node_seconds_count") == after("mstar_batch_size_count") == after("mstar_steps_total")
     assert after("mstar_batch_size_sum") == after("mstar_runtime", name="firings")
 

@@ -35,10 +35,9 @@ def server() -> Iterator[Serving]:
 
 
 def number(server: Serving, name: str) -> float:
-    """A counter of the conductor, as `/metrics` tells it."""
-    start = f'mstar_runtime{{name="{name}",process="conductor"}} '
-    [line] = [line for line in server.get("/metrics")[1].splitlines() if line.startswith(start)]
-    return float(line.removeprefix(start))
+    """What `/metrics` tells by this name, with its labels."""
+    [line] = [line for line in server.get("/metrics")[1].splitlines() if line.startswith(f"{name} ")]
+    return float(line.rpartition(" ")[2])
 
 
 def run_folder(process: int) -> Path:
@@ -102,9 +101,12 @@ async def test_a_killed_worker_costs_one_answer_and_the_conversation_is_remember
         assert 0 < len(part) < len(whole)
         assert whole.startswith(part)
     await ready(server)
-    assert await asyncio.to_thread(number, server, f"restarts.{MAIN}") == 1
-    assert await asyncio.to_thread(number, server, "lost_requests") >= 1
-    print(f"ready again after {await asyncio.to_thread(number, server, f'recovery_seconds.{MAIN}'):.1f} s")
+    process = f'{{process="{MAIN}"}}'
+    assert await asyncio.to_thread(number, server, f"mstar_worker_restarts_total{process}") == 1
+    assert await asyncio.to_thread(number, server, "mstar_lost_requests_total") >= 1
+    seconds = await asyncio.to_thread(number, server, f"mstar_worker_recovery_seconds{process}")
+    assert seconds > 0
+    print(f"ready again after {seconds:.1f} s")
 
 
 async def sound_alone(server: Serving, text: str) -> list[str]:

@@ -90,7 +90,8 @@ def test_distributions_of_workers_become_histograms() -> None:
     }
     metrics.workers.told("worker.a", "measures", measures)  # type: ignore[arg-type]
     metrics.workers.told("worker.a", "census", {"engine_pages_free": 5, "engine_pages_held": 7, "engine_pages_live": 4})
-    metrics.workers.listed([{"worker": "worker.a", "ready": False}])
+    metrics.workers.listed([{"worker": "worker.a", "ready": False, "restarts": 2, "recovery_seconds": 3.5}])
+    metrics.workers.told("conductor", "counters", {"lost_requests": 6})
     families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
     batches = {(sample.name, sample.labels.get("le")): sample.value for sample in families["mstar_batch_size"].samples}
     assert batches["mstar_batch_size_bucket", "1.0"] == 3
@@ -102,3 +103,5 @@ def test_distributions_of_workers_become_histograms() -> None:
     assert dropped.value == 2
     [ready] = families["mstar_worker_ready"].samples
     assert ready.value == 0
+    names = ("mstar_worker_restarts", "mstar_worker_recovery_seconds", "mstar_lost_requests")
+    assert [families[name].samples[0].value for name in names] == [2, 3.5, 6]

@@ -1,4 +1,4 @@
-"""The command `mstar`: serve families, draw their graphs, pull weights."""
+"""The command `mstar`: serve families, replay what was recorded, draw graphs, pull weights."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from mstar.client import Patience
 from mstar.errors import GraphError, Rejected, WeightsError, WorkerLost
 from mstar.placement import Placement, one_rank, read_placement
 from server.limits import Allowance
+from server.record.entries import read
+from server.record.play import play
 from server.serve import run
 from server.settings import Settings
 
@@ -68,6 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     graph.add_argument("--format", choices=("svg", "text"), default="text")
     graph.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here instead of to standard output")
     graph.add_argument("--set", action="append", default=[], metavar="FAMILY.NAME=VALUE", help="a family's setting")
+    replay = commands.add_parser("replay", help="run a recorded conversation again, and compare")
+    replay.add_argument("file", type=Path, metavar="FILE")
+    replay.add_argument("--placement", type=Path, help="YAML: which rank runs what")
+    replay.add_argument("--partial", action="store_true", help="run a recording that is cut off as far as it goes")
+    replay.add_argument("--sound", type=Path, metavar="DIR", help="write the answers as WAV files into this folder")
     fetch = commands.add_parser("pull", help="fetch weights into the cache")
     fetch.add_argument("name")
     fetch.add_argument("--verify", action="store_true", help="hash what is present")
@@ -147,6 +154,17 @@ def _draw(options: argparse.Namespace) -> int:
     return 0
 
 
+def _replay(options: argparse.Namespace) -> int:
+    try:
+        recording = read(options.file)
+        if not recording.whole and not options.partial:
+            raise Rejected(f"{options.file}: cut off behind {len(recording.steps)} steps; --partial runs those")
+        return play(recording, placement_for(options.placement, [recording.began.family]), options.sound)
+    except Rejected as why:
+        print(f"mstar: {why}", file=sys.stderr)
+        return 1
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0, 1 when something failed, 2 when it was asked for wrongly; one line on stderr says what."""
     options = _parser().parse_args(arguments)
@@ -157,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "graph":
             return _draw(options)
+        if options.command == "replay":
+            return _replay(options)
         settings = settings_of(options)
         given = family_settings(settings.families, options.set, options.llm, tiny=options.tiny)
         cards = {name: card_of(name, given[name]) for name in settings.families}

@@ -14,6 +14,15 @@ SEED = 7
 
 
 @pytest.fixture(scope="session")
-def voice_server(smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path) -> Iterator[Serving]:
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the voice server records every conversation."""
+    return tmp_path_factory.mktemp("recordings")
+
+
+@pytest.fixture(scope="session")
+def voice_server(
+    smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path, recordings: Path
+) -> Iterator[Serving]:
     """One voice server for all tests; they stop its workers, and want them back."""
-    yield from serving("voice", "--seed", str(SEED), "--max-sessions", "64", "--silent-seconds", "600")
+    given = ("--seed", str(SEED), "--max-sessions", "64", "--silent-seconds", "600", "--record", str(recordings))
+    yield from serving("voice", *given)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ from media.resample import resample
 from models.voice.model import CONVERSATION, FAMILY
 from mstar.client import Emission, Request, RequestEnded, Session, Slice
 from mstar.local import LocalSystem
+from server.record.entries import Recording, read
+from server.record.replay import Replay
+from tests.clients.conftest import Serving
 from tests.system.toy import end_of, items, sound_of, text_of, values
+from tests.system.voice_client import calling, speech
+from tests.system.voice_client import silence as nothing
 
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
 COLORS = [{"role": "user", "content": "List three colors."}]
@@ -208,3 +214,47 @@ def test_a_prompt_beyond_the_context_is_refused_with_its_code(system: LocalSyste
     end = end_of(request.drain())
     assert (end.status, end.code, end.node) == ("failed", "context_length_exceeded", "prompt")
     assert end.param == "history"
+
+
+def kept(recordings: Path) -> dict[Path, Recording]:
+    """Recordings that are whole."""
+    return {path: recording for path in recordings.iterdir() if (recording := read(path)).whole}
+
+
+async def finished(recordings: Path, known: Mapping[Path, Recording]) -> Recording:
+    """The one that is not among the known, when it is whole."""
+    while True:
+        for path, recording in kept(recordings).items():
+            if path not in known:
+                return recording
+        await asyncio.sleep(0.05)
+
+
+async def test_a_recorded_conversation_is_said_again_sample_for_sample(
+    system: LocalSystem, voice_server: Serving, recordings: Path
+) -> None:
+    """Two spoken turns, the second one into the first answer, from a server of processes; run again in this one."""
+    known = kept(recordings)
+    heard = {"input": {"transcription": {"model": "whisper-1"}}}
+    async with calling(voice_server, audio=heard, max_output_tokens=40) as caller:
+        await caller.hear(nothing(0.3), speech("Tell me a long story about a fox."), nothing(1.2))
+        await caller.until("response.output_audio.delta")
+        await caller.hear(speech("What is the capital of France?"), nothing(1.2))
+        interrupted = (await caller.until("response.done"))["response"]
+        assert interrupted["status_details"]["reason"] == "turn_detected"
+        assert (await caller.until("response.done"))["response"]["status"] == "completed"
+        transcripts = [
+            str(each["transcript"]) for each in caller.of("conversation.item.input_audio_transcription.completed")
+        ]
+    recording = await finished(recordings, known)
+    assert {name.partition("/")[0] for name in recording.weights} == {"smollm2", "whisper-tiny-en", "piper-joe", "ear"}
+    serving = asyncio.create_task(system.serve())
+    outcome = await Replay(recording, CONVERSATION, system.client).run()
+    serving.cancel()
+    await asyncio.wait({serving})
+    assert outcome.difference == ""
+    assert outcome.steps == len(recording.steps)
+    said = [words for who, words in outcome.lines if who == "user"]
+    assert said == transcripts
+    samples = {response: outcome.samples(response) for response in outcome.sound}
+    assert len(samples) == 2

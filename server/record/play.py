@@ -1,0 +1,73 @@
+"""`mstar replay`: a recording against processes of its own, compared step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import wave
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from media.frames import to_bytes
+from models.registry import card_of, module_of
+from mstar.client.launch import launch
+from mstar.errors import Rejected
+from mstar.placement import Placement
+from server.record.entries import Recording
+from server.record.replay import Outcome, Replay
+from server.record.weights import weights_of
+
+
+def play(recording: Recording, placement: Placement, sound: Path | None = None) -> int:
+    """Print what is said and whether the runs are equal → 0 if they are, else 1. `sound`: a folder for the answers."""
+    began = recording.began
+    settings = {name: str(value) for name, value in began.family_settings.items()}
+    for name in _changed(recording.weights, weights_of(began.family, settings)):
+        sys.stderr.write(f"mstar: the weights are not those of the recording: {name}\n")
+    offer = card_of(began.family, settings).conversation
+    if offer is None:
+        raise Rejected(f"family {began.family} does not converse")
+    outcome = asyncio.run(_run(recording, placement))
+    for response in outcome.sound:
+        seconds = outcome.samples(response) / offer.speech_rate
+        sys.stdout.write(f"{response}: {outcome.samples(response)} samples, {seconds:.2f} s\n")
+    if sound is not None:
+        _write(outcome, sound, offer.speech_rate)
+    if outcome.difference:
+        sys.stderr.write(f"mstar: not equal at {outcome.difference}\n")
+        return 1
+    sys.stdout.write(f"equal: {outcome.steps} steps, {outcome.emissions} outputs of the model\n")
+    return 0
+
+
+async def _run(recording: Recording, placement: Placement) -> Outcome:
+    began = recording.began
+    settings = {name: str(value) for name, value in began.family_settings.items()}
+    offer = card_of(began.family, settings).conversation
+    assert offer is not None
+    launched = launch({began.family: {"module": module_of(began.family), "settings": settings}}, placement)
+    try:
+        await launched.ready()
+        return await Replay(recording, offer, launched.client, tell=_tell).run()
+    finally:
+        await launched.stop()
+
+
+def _tell(who: str, words: str) -> None:
+    sys.stdout.write(f"{who}: {words}\n")
+
+
+def _changed(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+
+
+def _write(outcome: Outcome, folder: Path, rate: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for response, pieces in outcome.sound.items():
+        with wave.open(str(folder / f"{response}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(rate)
+            file.writeframes(to_bytes(np.concatenate(pieces)))

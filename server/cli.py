@@ -52,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--step-seconds", type=float, default=Patience().step, help="a worker whose step takes so long is replaced"
     )
+    serve.add_argument(
+        "--warm-spare", action="store_true", help="keep a process loaded that takes a lost worker's place sooner"
+    )
     serve.add_argument("--strict-truncate", action="store_true", help="refuse truncation beyond an item's end")
     serve.add_argument("--seed", type=int, help="draw all answers with this seed: equal turns are answered equally")
     serve.add_argument("--tls", nargs=2, type=Path, metavar=("CERT", "KEY"))
@@ -97,6 +100,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         session_seconds=options.session_seconds,
         drain_seconds=options.drain_seconds,
         patience=Patience(silent=options.silent_seconds, step=options.step_seconds),
+        spare=options.warm_spare,
         strict_truncate=options.strict_truncate,
         seed=options.seed,
         certificate=certificate,

@@ -67,7 +67,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    runtime = Runtime(lambda: launch(families, placement, patience=settings.patience))
+    runtime = Runtime(lambda: launch(families, placement, patience=settings.patience, spare=settings.spare))
     try:
         server = Server(
             settings,

@@ -36,6 +36,8 @@ class Settings:
     """A worker that has said nothing for so long is not ready."""
     patience: Patience = field(default_factory=Patience)
     """When a worker is taken for lost, and how long others wait for the one that takes its place."""
+    spare: bool = False
+    """Keep a process loaded, without weights, that takes a lost worker's place sooner."""
     certificate: Path | None = None
     private_key: Path | None = None
     web: Path | None = None

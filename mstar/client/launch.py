@@ -30,17 +30,22 @@ class Launched:
     Once it is ready, a worker that ends or stands still is replaced. What can not be replaced ends `watch()`.
     """
 
-    def __init__(self, run: Run, path: Path, endpoint: ZmqEndpoint, launcher: ZmqEndpoint) -> None:
+    def __init__(self, run: Run, path: Path, endpoint: ZmqEndpoint, launcher: ZmqEndpoint, *, spare: bool) -> None:
         self.client = Client(endpoint)
         self.directory = run.directory
         self._run = run
         self._lost: asyncio.Future[WorkerLost] = asyncio.get_running_loop().create_future()
-        self._processes = Processes(run, path, launcher, self._lose)
+        self._processes = Processes(run, path, launcher, self._lose, spare=spare)
 
     @property
     def processes(self) -> Mapping[str, subprocess.Popen[bytes]]:
         """The newest process of each name."""
         return self._processes.running
+
+    @property
+    def spare(self) -> subprocess.Popen[bytes] | None:
+        """A process that is no worker yet."""
+        return self._processes.spare
 
     def start(self, names: list[str]) -> None:
         for name in names:
@@ -57,6 +62,7 @@ class Launched:
             workers = await self._ask()
             if isinstance(workers, list) and all(worker["ready"] for worker in workers):
                 self._processes.supervised = True
+                self._processes.keep_spare()
                 return
             await asyncio.sleep(0.05)
 
@@ -101,11 +107,13 @@ def launch(
     name: str = "server",
     directory: Path | None = None,
     patience: Patience | None = None,
+    spare: bool = False,
 ) -> Launched:
     """Start everything; to be called in a running asyncio loop.
 
     `families`: name → {"module": import path of the family's model.py, "settings": plain data}. Raises GraphError or
-    Rejected before any process starts if a graph or the placement is wrong.
+    Rejected before any process starts if a graph or the placement is wrong. `spare`: once all is ready, keep a process
+    that has the code of every worker loaded and no weights, to take the place of a lost one sooner.
     """
     where = Path(tempfile.mkdtemp(prefix="mstar-")) if directory is None else directory
     run = Run(where, families, placement, patience or Patience())
@@ -120,6 +128,6 @@ def launch(
     ends = [ZmqEndpoint(where, each) for each in (name, LAUNCHER)]
     for end in ends:
         end.attach()
-    launched = Launched(run, path, *ends)
+    launched = Launched(run, path, *ends, spare=spare)
     launched.start([CONDUCTOR, *sorted({worker for each in placed.values() for worker in each.workers})])
     return launched

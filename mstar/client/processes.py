@@ -25,7 +25,9 @@ News = ReplaceWorker | WorkerUp
 class Processes:
     """To be used in one asyncio loop. `lost` is called, with the cause, when nothing can be saved."""
 
-    def __init__(self, run: Run, path: Path, endpoint: Endpoint, lost: Callable[[WorkerLost], None]) -> None:
+    def __init__(
+        self, run: Run, path: Path, endpoint: Endpoint, lost: Callable[[WorkerLost], None], *, spare: bool = False
+    ) -> None:
         self.supervised = False
         """Whether a worker that ends is replaced; else that is the end."""
         self.on_news: Callable[[News], None] = lambda _: None
@@ -37,6 +39,8 @@ class Processes:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._watched: dict[str, int] = {}  # name → descriptor that is readable when the process has ended
         self._lives: dict[str, int] = {}
+        self._wants_spare = spare
+        self._spare: subprocess.Popen[bytes] | None = None
         endpoint.on_arrival(self._receive)
 
     @property
@@ -48,15 +52,43 @@ class Processes:
         """Start what plays a role: the conductor, or life `life` of a worker."""
         self._run.cause(name).unlink(missing_ok=True)
         role = [name] if name == CONDUCTOR else ["worker", name, str(life)]
-        process = subprocess.Popen(  # noqa: S603 - this Python, our own module
-            [sys.executable, "-m", "mstar.node", str(self._path), *role],
-            stdin=subprocess.PIPE,
-            env=_environment(self._run, name),
-        )
+        process = self._taken_spare(name, life) or self._begin(role, _threads(self._run, name))
         self._running[name] = process
         self._lives[name] = life
         descriptor = self._watched[name] = os.pidfd_open(process.pid)
         asyncio.get_running_loop().add_reader(descriptor, self._exited, name)
+
+    @property
+    def spare(self) -> subprocess.Popen[bytes] | None:
+        """The process that would become the next worker to be started."""
+        return self._spare
+
+    def keep_spare(self) -> None:
+        """Have a process ready that can become any worker with as few threads as any, if that is wanted."""
+        if self._wants_spare and self._spare is None:
+            self._spare = self._begin(["spare"], min(rank.threads for rank in self._run.placement.ranks))
+
+    def _taken_spare(self, name: str, life: int) -> subprocess.Popen[bytes] | None:
+        """The spare process, told to be a worker. Its numeric libraries have the threads that they were loaded with."""
+        spare = self._spare
+        if name == CONDUCTOR or spare is None or spare.stdin is None:
+            return None
+        if _threads(self._run, name) != min(rank.threads for rank in self._run.placement.ranks):
+            return None
+        self._spare = None
+        if spare.poll() is not None:
+            return None
+        spare.stdin.write(f"{name} {life}\n".encode())
+        spare.stdin.flush()
+        return spare
+
+    def _begin(self, role: list[str], threads: int) -> subprocess.Popen[bytes]:
+        """Thread counts must be set before numeric libraries load."""
+        return subprocess.Popen(  # noqa: S603 - this Python, our own module
+            [sys.executable, "-m", "mstar.node", str(self._path), *role],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"},
+        )
 
     def cause(self, name: str) -> str | None:
         """Why a process has ended; None while it runs."""
@@ -71,10 +103,11 @@ class Processes:
         for name in list(self._watched):
             self._unwatch(name)
         loop = asyncio.get_running_loop()
-        for process in self._running.values():
+        processes = [*self._running.values(), *([self._spare] if self._spare is not None else [])]
+        for process in processes:
             _close_input(process)
         due = loop.time() + seconds
-        for process in self._running.values():
+        for process in processes:
             try:
                 await loop.run_in_executor(None, process.wait, max(0.01, due - loop.time()))
             except subprocess.TimeoutExpired:
@@ -106,6 +139,7 @@ class Processes:
                     self.on_news(message)
                 case WorkerUp():
                     self.on_news(message)
+                    self.keep_spare()
                 case GiveUp(cause=cause):
                     self._lost(WorkerLost(f"{cause}, and so do those that take its place"))
                 case _:
@@ -143,7 +177,5 @@ def _status(code: int) -> str:
         return f"status {code}"
 
 
-def _environment(run: Run, process: str) -> dict[str, str]:
-    """Thread counts must be set before numeric libraries load."""
-    threads = next((rank.threads for rank in run.placement.ranks if rank.worker == process), 1)
-    return {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+def _threads(run: Run, worker: str) -> int:
+    return next((rank.threads for rank in run.placement.ranks if rank.worker == worker), 1)

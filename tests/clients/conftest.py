@@ -36,7 +36,7 @@ class Serving:
                 words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
                 if "mstar.node" in words:
                     _, _, *role = words[words.index("mstar.node") :]
-                    found[role[0] if role[0] == "conductor" else role[1]] = int(child)
+                    found[role[1] if role[0] == "worker" else role[0]] = int(child)
         return found
 
     def get(self, path: str) -> tuple[int, str]:
@@ -62,7 +62,7 @@ def serving(*arguments: str, certificate: Path | None = None) -> Iterator[Servin
             try:
                 if server.get("/readyz")[0] == 200:
                     break
-            except URLError:
+            except (URLError, TimeoutError):
                 process_waits(process)
         yield server
     finally:

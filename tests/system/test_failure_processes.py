@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def launched() -> AsyncIterator[Launched]:
-    running = launch(FAMILIES, PLACEMENT, patience=PATIENCE)
+    running = launch(FAMILIES, PLACEMENT, patience=PATIENCE, spare=True)
     await running.ready()
     yield running
     await running.stop()
@@ -64,6 +64,8 @@ async def test_a_worker_that_is_killed(launched: Launched) -> None:
     session.feed("mic", 0, rows, rows=True)
     request = start(session, "long")
     events = await until_sound(request)
+    spare = launched.spare
+    assert spare is not None
     launched.processes[MAIN].kill()
     events += await all_of(request)
     end = end_of(events)
@@ -78,6 +80,8 @@ async def test_a_worker_that_is_killed(launched: Launched) -> None:
     assert text_of(events) == "you said hello name"
     assert end_of(events).status == "done"
     assert not any(isinstance(event, RequestEnded) for event in listen.drain())  # the ear was never disturbed
+    assert launched.processes[MAIN] is spare
+    assert launched.spare is not spare
     assert (await counters(launched))["restarts"] == {EAR: 0, MAIN: 1}
     await session.close()
     async with asyncio.timeout(60):
@@ -104,6 +108,7 @@ async def test_workers_that_stand_still_are_noticed_and_replaced(launched: Launc
     heard += [event.value async for event in _some(listen, len(rows) - 10)]
     assert len(heard) == len(rows)
     assert text_of(await all_of(start(session, "hello"))) == "you said hello"
+    assert launched.spare is not None  # there is another one when both are back
     assert stopped.poll() == wedged.poll() == -signal.SIGKILL
     await session.close()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
 
@@ -26,6 +28,11 @@ class Onlookers:
         self._queues: set[asyncio.Queue[str]] = set()
         self._last: dict[str, str] = {}
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._queues)
+
     def tell(self, kind: str, *, picture: Picture | None = None, **fields: Any) -> None:
         """To all of them; who does not read is let go."""
         message = json.dumps({"type": kind, **fields, **(packed(picture) if picture is not None else {})})
@@ -39,6 +46,9 @@ class Onlookers:
 
     async def watch(self, request: web.Request, do: Callable[[str], None]) -> web.WebSocketResponse:
         """One page, until it goes; `do` is called with what its user wants: start, stop, goal."""
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != request.host:
+            raise web.HTTPForbidden(text="only this robot's own page may watch it")
         socket = web.WebSocketResponse(heartbeat=20.0)
         await socket.prepare(request)
         queue: asyncio.Queue[str] = asyncio.Queue(BACKLOG)
@@ -57,8 +67,10 @@ class Onlookers:
         return socket
 
     async def _write(self, socket: web.WebSocketResponse, queue: asyncio.Queue[str]) -> None:
-        while queue in self._queues:
-            await socket.send_str(await queue.get())
+        with contextlib.suppress(ConnectionError):  # who reads is told that it has gone
+            while queue in self._queues:
+                await socket.send_str(await queue.get())
+            await socket.close()
 
 
 def packed(picture: Picture) -> Mapping[str, Any]:
@@ -74,8 +86,11 @@ def application(onlookers: Onlookers, do: Callable[[str], None]) -> web.Applicat
     async def first(_: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("robot.html")
 
+    async def watch(request: web.Request) -> web.StreamResponse:
+        return await onlookers.watch(request, do)
+
     app = web.Application()
     app.router.add_get("/", first)
-    app.router.add_get("/watch", lambda request: onlookers.watch(request, do))
+    app.router.add_get("/watch", watch)
     app.router.add_get("/{path:.*}", page)
     return app

@@ -2,6 +2,7 @@
 
 Widths are scaled to a small machine, sequences are the real ones: 256 patches, an action and a state a frame. Both ways
 have the same weights; the published one is a plain forward pass under the block mask, without a cache to look after.
+Times are those that one thread worked: other programs do not count.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ TOLERANCE = 1e-3
 
 def run(*, quick: bool) -> Row:
     """Three rounds of both ways in turn, one if quick; their frames compared."""
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     weights = Drawn(4)
     world = _World(ActionPredictor(weights, CONFIG))
     encoder = Encoder(weights, CONFIG.clip, CONFIG.encoder, normalised=True)
     world.cached(1)
     samples: list[Sample] = []
     for _ in range(1 if quick else 3):
-        began = time.perf_counter()
+        began = time.process_time()
         with torch.inference_mode():
             encoder(torch.zeros(1, 1, 3, 256, 256))
-        encode = time.perf_counter() - began
+        encode = time.process_time() - began
         cached, ours = world.cached(HORIZONS[-1])
         anew, theirs = world.anew(HORIZONS[-1])
         if (off := float((ours - theirs).abs().max())) > TOLERANCE:
@@ -105,13 +106,13 @@ class _World:
         }  # fmt: skip
         frames, took = [], []
         for number in range(steps):
-            began = time.perf_counter()
+            began = time.process_time()
             inputs: Mapping[str, Value] = {"step": step, "moves": self._moves.numpy()}
             [outcome] = self._engine.step([Firing(name, name, "rollout", "rollout", inputs, iteration=number)])
             if not isinstance(outcome, Completed):
                 raise TypeError(f"{outcome}")
             step = outcome.outputs["step"]  # type: ignore[assignment]
-            took.append(time.perf_counter() - began)
+            took.append(time.process_time() - began)
             assert isinstance(step, Mapping)
             tokens = step["tokens"]
             assert isinstance(tokens, Tensor)
@@ -124,13 +125,13 @@ class _World:
         frames, took = self._tokens, []
         with torch.inference_mode():
             for count in range(1, steps + 1):
-                began = time.perf_counter()
+                began = time.process_time()
                 known = Frames(frames, self._moves[:, :count], self._states[:, :count], 0)
                 tokens = count * CONFIG.frame_tokens
                 [hidden] = self._network.forward([known], BlockCausal(1, self._seen[:tokens, :tokens]))
                 after = centred(self._network.predicted(hidden[:, -1:]))
                 frames = torch.cat((frames, after), dim=1)
-                took.append(time.perf_counter() - began)
+                took.append(time.process_time() - began)
         return list(accumulate(took)), frames[:, 1:]
 
 

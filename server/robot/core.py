@@ -365,7 +365,7 @@ class RobotCore:
         absent = [name for name in self._fields.cameras or self._cameras.seen if name not in frames]
         waited = now >= asked.since + self._fields.wait_ms / 1000
         together = self._together(frames)
-        if not frames or (absent and self._fields.frozen == "report"):
+        if not frames or (absent and self._fields.missing == "report"):
             if waited:
                 self._report(asked, absent or ["clock.pong" if self._undated else "a frame"])
         elif self._state is None:

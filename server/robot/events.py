@@ -12,7 +12,7 @@ from server.events.decode import described
 
 Seconds = float
 Positive = Annotated[float, Meta(gt=0)]
-Frozen: TypeAlias = Literal["mask", "report"]
+Missing: TypeAlias = Literal["mask", "report"]
 
 
 class Fields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,7 +23,7 @@ class Fields(Struct, frozen=True, forbid_unknown_fields=True):
     stale_ms: Positive | UnsetType = UNSET  # an older frame is not used
     wait_ms: Positive | UnsetType = UNSET  # longest wait for a camera, or for a set
     sync_ms: Positive | None | UnsetType = UNSET  # pictures of several cameras lie no further apart; null = anyhow
-    frozen: Frozen | UnsetType = UNSET  # a camera that does not come within wait_ms: do without, or fail and say so
+    missing: Missing | UnsetType = UNSET  # a camera that does not come within wait_ms: do without, or fail and say so
     frozen_ms: Positive | None | UnsetType = UNSET  # tell of a camera that has been still for so long; null = do not
     prompt: str | UnsetType = UNSET
     goal: str | UnsetType = UNSET  # name of a goal that was sent before
@@ -87,7 +87,7 @@ class Shown(Struct, frozen=True):
     goal: str
     blend: bool
     sync_ms: float | None = None
-    frozen: Frozen = "mask"
+    missing: Missing = "mask"
     frozen_ms: float | None = None
     show: bool = False
     stop: tuple[str, ...] = ("stop", "halt", "freeze", "abort")

@@ -12,7 +12,19 @@ from server.robot.events import Fields, Shown, State
 from server.robot.offers import Offer, cameras_of, states_of
 from server.robot.questions import numbers
 
-_PLAIN = ("cameras", "rate", "stale_ms", "wait_ms", "sync_ms", "frozen", "frozen_ms", "prompt", "blend", "show", "stop")
+_PLAIN = (
+    "cameras",
+    "rate",
+    "stale_ms",
+    "wait_ms",
+    "sync_ms",
+    "missing",
+    "frozen_ms",
+    "prompt",
+    "blend",
+    "show",
+    "stop",
+)
 
 
 def updated(shown: Shown, fields: Fields, offer: Offer) -> Shown:

@@ -50,14 +50,14 @@ class RobotCall:
         self._group = asyncio.TaskGroup()
         self._live = robot.live = Live(robot, self._group, metrics)
         self._channel = Channel(self._live.outbound, self._lost, self._flooded)
-        self._screen = robot.screen.track()
+        self._shown: list[MediaStreamTrack] = []  # at most one: what is imagined
         self._gone = asyncio.Event()
         self._over = False
         self._wall = WallClock(robot.core.wall)
         self._viewed: list[Camera] = []
         self._ears = ears
         self._microphone: MediaStreamTrack | None = None
-        self.peer = Peer(self._arrange, (self._screen,), offers, ice_servers, self._lost, LABEL, self._begin)
+        self.peer = Peer(self._arrange, self._shown, offers, ice_servers, self._lost, LABEL, self._begin)
 
     async def answer(self, sdp: str) -> str:
         """SDP offer → SDP answer. Raises Rejected."""
@@ -112,14 +112,13 @@ class RobotCall:
     def _arrange(self, transceivers: Sequence[RTCRtpTransceiver]) -> None:
         if not self.peer.talks:
             raise Rejected(f"The offer has no data channel {LABEL!r}.", code="invalid_offer", param="sdp")
-        shows = False
         for transceiver in transceivers:
             sends, receives = patches.ways(transceiver)
             taken = sends and (self._view(transceiver) if transceiver.kind == "video" else self._hears(transceiver))
-            shown = receives and transceiver.kind == "video" and not shows
+            shown = receives and transceiver.kind == "video" and not self._shown
             if shown:
-                shows = True
-                transceiver.sender.replaceTrack(self._screen)
+                self._shown.append(self._robot.screen.track())
+                transceiver.sender.replaceTrack(self._shown[0])
             transceiver.direction = _DIRECTIONS[taken, shown]
 
     def _hears(self, transceiver: RTCRtpTransceiver) -> bool:

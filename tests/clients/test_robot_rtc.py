@@ -12,11 +12,11 @@ from asyncio.subprocess import PIPE
 import aiohttp
 import numpy as np
 import pytest
-from aiortc import RTCConfiguration, RTCPeerConnection
+from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender
 
 from server.robot.frames import Encoding, Shot
 from tests.clients.conftest import PLANNER, POLICY, ROOT, Serving
-from tests.clients.robot_rtc import AHEAD, CameraTrack, plain, posted, robot
+from tests.clients.robot_rtc import AHEAD, CameraTrack, RtcRobot, plain, posted, robot
 from tests.clients.rtc import PATIENCE, Microphone
 from tests.clients.test_leaving import quiet
 from tests.clients.test_robot_session import connected, metric
@@ -131,6 +131,39 @@ async def test_a_lost_connection_is_resumed_with_a_new_epoch(painters: Serving) 
         async with connected(painters, resume=token) as other:  # the other transport takes it over
             assert (other.session["id"], other.session["epoch"]) == (name, 3)
             assert client.channel.readyState in {"open", "closing", "closed"}
+
+
+async def test_h264_is_seen_as_well(painters: Serving) -> None:
+    client = RtcRobot(painters, [CameraTrack(lambda _: plain(GREEN))])
+    (camera,) = client.peer.getTransceivers()
+    codecs = [codec for codec in RTCRtpSender.getCapabilities("video").codecs if codec.mimeType == "video/H264"]
+    camera.setCodecPreferences(codecs)
+    try:
+        await client.connect(model=POLICY, cameras="wrist")
+        client.state(0.0, 0.0)
+        client.send("session.update", session={"cameras": ["wrist"], "prompt": "look", "wait_ms": 20000})
+        chunk = await client.chunk()
+        assert list(chunk["obs_seq"]) == ["wrist"]
+        assert np.abs(np.array(chunk["actions"])[0] - GREEN).max() < CODEC_LOSS
+    finally:
+        await client.close()
+
+
+async def test_robots_that_hang_up_leave_nothing(painters: Serving) -> None:
+    async def visit() -> None:
+        cameras = [CameraTrack(lambda _: bars()), Microphone()]
+        async with robot(painters, cameras, watching=True, model=PLANNER) as client:
+            client.state(0.0, 0.0)
+            client.goal("home", raw(bars()))
+            await client.chunk()
+            client.send("ask", repeat=True)
+            async with aiohttp.ClientSession() as http, http.delete(painters.url + client.location) as answer:
+                assert answer.status == 200
+
+    await visit()
+    before = await quiet(painters)
+    await asyncio.gather(visit(), visit())
+    assert await quiet(painters, before) == pytest.approx(before)
 
 
 async def test_hanging_up_ends_the_session(painters: Serving) -> None:

@@ -111,14 +111,14 @@ def test_frames_kept_for_sets_are_few_and_all_are_counted() -> None:
 
 
 def test_a_camera_that_does_not_come_is_done_without_or_reported() -> None:
-    for frozen in ("mask", "report"):
-        bench = Bench(cameras=[LEFT, RIGHT], frozen=frozen)
+    for missing in ("mask", "report"):
+        bench = Bench(cameras=[LEFT, RIGHT], missing=missing)
         bench.ready()
         bench.ask(id="a")
         bench.pass_time(0.9)
         bench.frame(LEFT)
         bench.pass_time(0.1)
-        if frozen == "mask":
+        if missing == "mask":
             bench.answer()
             assert bench.last(Chunk).missing == [RIGHT]
         else:

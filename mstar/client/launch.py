@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from mstar.bus.patience import Patience
 from mstar.bus.zeromq import ZmqEndpoint
 from mstar.client.client import CONDUCTOR, Client
+from mstar.client.folder import lock, made
 from mstar.client.processes import STOP_SECONDS, News, Processes
 from mstar.client.run import Run
 from mstar.errors import ConductorLost, WorkerLost
@@ -32,6 +32,7 @@ class Launched:
 
     def __init__(self, run: Run, path: Path, endpoint: ZmqEndpoint, launcher: ZmqEndpoint, *, spare: bool) -> None:
         self.client = Client(endpoint)
+        self._lock = lock(run.directory)
         self.directory = run.directory
         self._run = run
         self._lost: asyncio.Future[WorkerLost] = asyncio.get_running_loop().create_future()
@@ -86,6 +87,7 @@ class Launched:
         self.client.close()
         await self._processes.stop(seconds)
         shutil.rmtree(self.directory, ignore_errors=True)
+        os.close(self._lock)
 
     def _lose(self, why: WorkerLost) -> None:
         if not self._lost.done():
@@ -115,7 +117,7 @@ def launch(
     Rejected before any process starts if a graph or the placement is wrong. `spare`: once all is ready, keep a process
     that has the code of every worker loaded and no weights, to take the place of a lost one sooner.
     """
-    where = Path(tempfile.mkdtemp(prefix="mstar-")) if directory is None else directory
+    where = made() if directory is None else directory
     run = Run(where, families, placement, patience or Patience())
     try:
         placement.check_threads(len(os.sched_getaffinity(0)))

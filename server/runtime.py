@@ -84,7 +84,7 @@ class Runtime:
         """Every client hears why its connection ends."""
         server.ready = False
         await asyncio.sleep(SAY_SECONDS)
-        lost = Rejected(f"The runtime was lost and is being started anew: {why}.", code="runtime_lost")
+        lost = Rejected(f"The runtime was lost: {why}.", code="runtime_lost")
         for connection in list(server.live):
             connection.refuse(lost)
             connection.end(1012, "the runtime was lost")

@@ -124,10 +124,10 @@ class Processes:
         _close_input(process)
         cause = self.cause(name)
         assert cause is not None
-        if not self.supervised:
-            self._lost(WorkerLost(name + cause))
-        elif name == CONDUCTOR:
+        if name == CONDUCTOR:
             self._lost(ConductorLost(name + cause))
+        elif not self.supervised:
+            self._lost(WorkerLost(name + cause))
         else:
             self._endpoint.send(CONDUCTOR, WorkerExited(name, self._lives[name], cause.strip(": ")))
 

@@ -11,7 +11,7 @@ from media.codecs import CONTENT_TYPES, encode
 from media.frames import from_bytes
 from models.registry import Speech as Offer
 from mstar.errors import Rejected
-from server.door import SERVER, account_of
+from server.door import SERVER, refusal, account_of
 from server.limits import Limited
 from server.security import Refusal
 from server.speech.context import Word
@@ -39,8 +39,12 @@ async def speech(request: web.Request) -> web.StreamResponse:
         answer.headers["Retry-After"] = str(why.retry_after)
         return answer
     except Rejected as why:
-        status = 404 if why.code in ("voice_not_found", "model_not_found") else 400
-        return web.json_response(detail(why), status=status)
+        meant = refusal(why)
+        status = 404 if why.code in ("voice_not_found", "model_not_found") else meant.status
+        answer = web.json_response(detail(why), status=status)
+        if meant.retry_after is not None:
+            answer.headers["Retry-After"] = str(meant.retry_after)
+        return answer
 
 
 async def _speech(request: web.Request) -> web.StreamResponse:

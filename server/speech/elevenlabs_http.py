@@ -11,7 +11,7 @@ from media.codecs import CONTENT_TYPES, encode
 from media.frames import from_bytes
 from models.registry import Speech as Offer
 from mstar.errors import Rejected
-from server.door import SERVER, refusal, account_of
+from server.door import SERVER, account_of, refusal
 from server.limits import Limited
 from server.security import Refusal
 from server.speech.context import Word

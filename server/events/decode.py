@@ -41,6 +41,8 @@ def decode(frame: bytes | str) -> AnyClientEvent:
         except msgspec.ValidationError as wrong:
             raw = msgspec.json.decode(frame)
             raise _explain(str(wrong), raw) from None
+    except RecursionError:
+        raise BadEvent("The frame is nested too deeply.", "invalid_json") from None
     except (msgspec.DecodeError, UnicodeError) as wrong:
         raise BadEvent(f"The frame is not valid JSON: {wrong}", "invalid_json") from None
 

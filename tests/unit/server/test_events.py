@@ -26,6 +26,8 @@ def patch(**given: Any) -> SessionPatch:
     [
         ("", "invalid_json", None),
         ("{", "invalid_json", None),
+        ("[" * 10_000, "invalid_json", None),
+        ('{"type": "session.update", "session": ' + "[" * 10_000, "invalid_json", None),
         ("\ud800", "invalid_json", None),
         ("3", "invalid_type", None),
         ("[]", "invalid_type", None),

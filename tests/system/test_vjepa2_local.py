@@ -241,7 +241,7 @@ def test_two_planning_sessions_share_batches_and_each_plans_as_if_alone(system: 
 def test_a_deadline_that_has_passed_leaves_the_plan_of_one_iteration(system: LocalSystem) -> None:
     session = system.open("vjepa2")
     asked = {"observation": PICTURES[0], **goal(1)}
-    [only] = values(ask(system, session, "plan_image", asked, seed=4, deadline_ms=0), "plan")
+    [only] = values(ask(system, session, "plan_image", asked, seed=4, deadline_ms=0.001), "plan")
     whole = values(ask(system, session, "plan_image", asked, seed=4, deadline_ms=1e9), "plan")
     assert (only["final"], only["deadline_hit"], only["iteration"]) == (True, True, 1)
     assert (whole[-1]["final"], whole[-1]["deadline_hit"], len(whole)) == (True, False, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import sys
@@ -70,12 +71,17 @@ async def test_what_is_imagined_comes_as_a_video(painters: Serving) -> None:
         chunk = await client.chunk()
         np.testing.assert_allclose(chunk["actions"], [[1.0, 2.0]] * 4)
         assert chunk["plan"]["energy"] == pytest.approx(bars().mean(), abs=CODEC_LOSS)
-        await client.pictures(4)
-        for number, picture in enumerate(client.shown[:4], 1):
-            assert picture.shape == (64, 64, 3)
-            assert np.abs(middles(picture) - middles(bars(number * STEP))).max() < 2 * CODEC_LOSS
-        await client.pictures(6)  # the last one is repeated
-        assert np.abs(middles(client.shown[5]) - middles(bars(4 * STEP))).max() < 2 * CODEC_LOSS
+        await client.pictures(6)  # the last one is repeated; on a machine that stands still, others may be, too
+        assert {picture.shape for picture in client.shown} == {(64, 64, 3)}
+        numbers = [number_of(picture) for picture in client.shown]
+        assert [number for number, _ in itertools.groupby(numbers)] == [1, 2, 3, 4]
+
+
+def number_of(picture: np.ndarray) -> int:
+    """Which of the imagined pictures it is, within codec loss."""
+    apart = [np.abs(middles(picture) - middles(bars(number * STEP))).max() for number in range(1, 5)]
+    assert min(apart) < 2 * CODEC_LOSS
+    return 1 + int(np.argmin(apart))
 
 
 @pytest.mark.parametrize("wall", [True, False])

@@ -10,9 +10,12 @@ import pytest
 
 from examples.robot.agent import drive_all, path
 from examples.robot.session import Imagined, Refused, live_session
+from models.worlds.arena import Arena
 from models.worlds.recipe import ROOM
-from models.worlds.trial import at_random, begin, goals, rate, still, told, trip
+from models.worlds.trial import Goal, at_random, begin, goals, rate, still, told, trip
 from tests.clients.conftest import Serving, serving
+from tests.clients.robot_rtc import CameraTrack, RtcRobot, robot
+from tests.clients.test_robot_rtc import raw
 
 SEED, GOALS = 1, 8
 
@@ -81,3 +84,28 @@ async def test_what_is_imagined_is_what_the_camera_then_sees(room: Serving) -> N
 def apart(one: np.ndarray, other: np.ndarray) -> float:
     """Mean difference of two pictures."""
     return float(np.abs(one.astype(float) - other).mean())
+
+
+async def test_over_webrtc_goals_are_reached_from_a_compressed_video(room: Serving) -> None:
+    arena = ROOM.arena()
+    for goal in goals(arena, 2, 6):
+        begin(arena, goal)
+        async with robot(room, [CameraTrack(lambda _: arena.picture())], watching=True, model="vjepa2") as client:
+            client.goal("there", raw(goal.picture))
+            await moved(client, arena, goal, settled=0.0)
+            await client.pictures(1)
+            assert client.shown[0].shape == goal.picture.shape
+
+
+async def moved(client: RtcRobot, arena: Arena, goal: Goal, settled: float) -> None:
+    """Act until the goal is reached, each time on a picture that was taken after the robot stood still."""
+    for _ in range(ROOM.steps):
+        client.state(*map(float, arena.state()))
+        chunk = await client.chunk(standing=True, settings={"seed": 1})
+        while chunk["t_capture"]["camera"] < settled:
+            chunk = await client.chunk(standing=True, settings={"seed": 1})
+        arena.act(np.array(chunk["actions"][0], np.float32))
+        settled = client.now + 0.1  # a report may date a picture by when it was sent
+        if arena.distance(goal.state) < arena.near:
+            return
+    pytest.fail("the goal was not reached")

@@ -70,12 +70,20 @@ async def _drained(app: web.Application) -> None:
     await drain(app[SERVER])
 
 
+async def _tapes_closed(app: web.Application) -> None:
+    """What was recorded of sessions that the runtime has not freed yet is whole all the same."""
+    taped = app[SERVER].taped
+    while taped:
+        taped.popitem()[1].close()
+
+
 def application(server: Server) -> web.Application:
     """Everything a server answers to."""
     app = web.Application(middlewares=[guard], client_max_size=BODY_BYTES)
     app[SERVER] = server
     app.cleanup_ctx.append(watch_lag)
     app.on_shutdown.append(_drained)
+    app.on_cleanup.append(_tapes_closed)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)

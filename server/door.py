@@ -14,6 +14,7 @@ from mstar.client import Client
 from mstar.errors import Rejected
 from server.limits import Account, Accounts, Admission, Allowance, Limited
 from server.metrics import Metrics
+from server.record.calls import TapedCalls
 from server.record.recorder import Recorder
 from server.security import PASSING, RETRY_SECONDS, Grant, Keys, Refusal, check_host, check_origin, key_of
 from server.settings import Settings
@@ -48,6 +49,8 @@ class Server:
     traces: Traces = field(default_factory=Traces)
     recorder: Recorder | None = None
     """Where sessions are recorded, if they are."""
+    taped: dict[str, TapedCalls] = field(default_factory=dict)
+    """Sessions without a conversation that are being recorded."""
     family_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What each family was started with."""
     on_lost: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
@@ -65,6 +68,9 @@ class Server:
     def _freed(self, session: str, seconds: float) -> None:
         self.metrics.freed.observe(seconds)
         self.traces.end(session)
+        tape = self.taped.pop(session, None)
+        if tape is not None:
+            tape.close()
 
     def card(self, model: str | None) -> Card:
         """The family to talk with. Raises Refusal(404)."""

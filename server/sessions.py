@@ -22,6 +22,8 @@ from server.events.decode import described
 from server.events.session import Session, SessionPatch, shown, updated
 from server.limits import FRAME_BYTES, Account, Full, Limited, Seat
 from server.realtime import Asked, RealtimeSocket, new_id
+from server.record.calls import TapedCalls
+from server.record.entries import Opened
 from server.security import PROTOCOL, RETRY_SECONDS, Grant, Refusal
 from server.session.options import Options
 from server.watch import watching
@@ -49,15 +51,26 @@ def admitted(server: Server, account: Account) -> Seat:
         raise Refusal(503, "session_limit_reached", what, retry_after=RETRY_SECONDS) from None
 
 
-async def opened(server: Server, family: str, *, trace: bool) -> Runtime:
-    """A session of the runtime with a family by its served name. Raises Refusal where the runtime refuses."""
+async def opened(server: Server, family: str, *, trace: bool, protocol: str = "") -> Runtime:
+    """A session of the runtime with a family by its served name. Raises Refusal where the runtime refuses.
+
+    `protocol` names a session that has no conversation: what it asks of the runtime is recorded, if anything is.
+    """
     seed = server.settings.seed
-    now = asyncio.get_running_loop().time()
+    given = {} if seed is None else {"seed": seed}
+    clock = asyncio.get_running_loop().time
+    now = clock()
     try:
-        runtime = await server.client.open(family, settings={} if seed is None else {"seed": seed}, trace=trace)
+        runtime = await server.client.open(family, settings=given, trace=trace)
     except Rejected as why:
         raise Refusal(503, why.code, why.message, why.param, retry_after=RETRY_SECONDS) from None
     server.traces.begin(runtime, now)
+    if server.recorder is not None and protocol:
+        known = server.family_settings.get(family, {})
+        tape = server.recorder.tape(runtime.id, family)
+        server.taped[runtime.id] = TapedCalls(
+            runtime, Opened(runtime.id, protocol, family, known, given, now), tape.keep, clock
+        )
     return runtime
 
 
@@ -67,7 +80,7 @@ async def using(request: web.Request, family: str, protocol: str) -> AsyncIterat
     server = request.app[SERVER]
     gauge = server.metrics.sessions.labels(protocol)
     with admitted(server, account_of(request)):
-        runtime = await opened(server, family, trace=False)
+        runtime = await opened(server, family, trace=False, protocol=protocol)
         gauge.inc()
         try:
             yield runtime

@@ -46,4 +46,4 @@ class Settings:
     """WebRTC: addresses offered to peers; empty = all of the host's."""
     ice_servers: tuple[str, ...] = ()
     record: Path | None = None
-    """Folder in which conversations are recorded."""
+    """Folder in which sessions are recorded."""

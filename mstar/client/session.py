@@ -36,6 +36,10 @@ CONDUCTOR = "conductor"
 Event: TypeAlias = Emission | RequestEnded
 
 
+def _ignored(_: object) -> None:
+    """Nobody looks on."""
+
+
 class Party(Protocol):
     """Who opened a session; see `mstar.client.client.Client`."""
 
@@ -87,7 +91,9 @@ class Request:
             return
         self._interrupted = True
         self._events.clear()
-        self._client.send(CONDUCTOR, Interrupt(self.id, heard))
+        interrupt = Interrupt(self.id, heard)
+        self.session.on_call(interrupt)
+        self._client.send(CONDUCTOR, interrupt)
 
     def drain(self) -> list[Event]:
         """What has come and was not taken yet; never waits."""
@@ -117,9 +123,11 @@ class Request:
                 self._client.on_first(self, event.output, self._client.clock.now() - self._started)
             self._got[event.output] = self._got.get(event.output, 0) + 1
             self._events.append(event)
+            self.session.on_event(event)
         end = self._end
         if end and (end.status != "done" or all(self._got.get(name, 0) >= n for name, n in end.emitted.items())):
             self._events.append(end)
+            self.session.on_event(end)
             self.session.forget(self.id)
         self._wake.set()
 
@@ -139,6 +147,10 @@ class Session:
         self.workers: tuple[str, ...] = ()
         self.outputs: Mapping[str, tuple[str, ...]] = {}
         self.on_trace: Callable[[Traced], None] | None = None
+        self.on_call: Callable[[StartRequest | Feed | Commit | Credit | Interrupt], None] = _ignored
+        """Called with everything that is asked of the session (see `mstar.client.calls`)."""
+        self.on_event: Callable[[Event], None] = _ignored
+        """Called with everything that its requests hand out."""
         self._live: dict[str, tuple[str, ...]] = {}
         self._courier = Courier(session, self._send)
         self._client = client
@@ -155,17 +167,22 @@ class Session:
         `value` is one item, or with `rows` an array of n items. Raises Rejected for a stream the family does not have.
         """
         self._check(stream)
-        if not self._courier.feed(Feed(self.id, request, stream, index, value, rows, cut)):
+        feed = Feed(self.id, request, stream, index, value, rows, cut)
+        self.on_call(feed)
+        if not self._courier.feed(feed):
             self._give_up(request)
 
     def commit(self, stream: str, upto: int, *, request: str = "") -> None:
         """The live stream ends after `upto` items."""
         self._check(stream)
-        if not self._courier.feed(Commit(self.id, request, stream, upto)):
+        commit = Commit(self.id, request, stream, upto)
+        self.on_call(commit)
+        if not self._courier.feed(commit):
             self._give_up(request)
 
     def credit(self, credit: Credit) -> None:
         """To all workers that emit the output."""
+        self.on_call(credit)
         for worker in self.outputs.get(credit.output, ()):
             self._courier.send(worker, credit)  # one that is lost is made good by the next
 
@@ -179,12 +196,12 @@ class Session:
         """Ask for a task. A refusal comes as the request's RequestEnded(status="failed", code=…)."""
         request = Request(self._client, self, f"{self.id}.{next(self._numbers)}", task)
         self._requests[request.id] = request
+        start = StartRequest(self.id, request.id, task, inputs or {}, settings or {}, positions or {})
+        self.on_call(start)
         if self._client.lost:
             request.deliver(RequestEnded(request.id, "failed", "", self._client.lost, "runtime_lost"))
             return request
-        self._client.send(
-            CONDUCTOR, StartRequest(self.id, request.id, task, inputs or {}, settings or {}, positions or {})
-        )
+        self._client.send(CONDUCTOR, start)
         return request
 
     async def close(self) -> None:

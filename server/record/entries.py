@@ -44,6 +44,24 @@ class Began(msgspec.Struct, frozen=True, tag="began"):
     """Here and below: checksum of the commands that the step gave."""
 
 
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """A session without a conversation: speech, recognition, robots. What is kept of it are the runtime's calls."""
+
+    session: str
+    protocol: str
+    family: str
+    family_settings: Mapping[str, Any]
+    session_settings: Mapping[str, Any]
+    at: float
+
+
+class Called(msgspec.Struct, frozen=True, tag="called"):
+    """Something that was asked of the runtime's session, as `mstar.client.calls` packs it."""
+
+    at: float
+    call: bytes
+
+
 class Weights(msgspec.Struct, frozen=True, tag="weights"):
     """SHA-256 of the files that the family was loaded from, as far as they are known."""
 
@@ -124,7 +142,8 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
     at: float
 
 
-Entry: TypeAlias = Began | Weights | Said | Mistook | Heard | Emitted | TaskEnded | Played | Congested | Ticked | Closed
+Step: TypeAlias = Called | Said | Mistook | Heard | Emitted | TaskEnded | Played | Congested | Ticked
+Entry: TypeAlias = Began | Opened | Weights | Step | Closed
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
@@ -145,7 +164,7 @@ def packed(entry: Entry) -> bytes:
 class Recording:
     """`whole`: the session's end is in it; else the file is cut off behind the last entry."""
 
-    began: Began
+    began: Began | Opened
     weights: Mapping[str, str]
     steps: tuple[Entry, ...]
     whole: bool
@@ -161,12 +180,12 @@ def read(path: Path) -> Recording:
     if version != str(VERSION):
         raise Rejected(f"{path}: a recording of version {version[:20]!r}, this program reads version {VERSION}")
     entries, good = _entries(rest)
-    if not entries or not isinstance(entries[0], Began):
+    if not entries or not isinstance(entries[0], Began | Opened):
         raise Rejected(f"{path}: cut off before the session began")
     if good < len(rest) and not _cut(rest[good:]):
         raise Rejected(f"{path}: damaged at byte {len(line) + 1 + good}, behind {len(entries)} entries")
     weights = next((entry.sums for entry in entries if isinstance(entry, Weights)), {})
-    steps = tuple(entry for entry in entries[1:] if not isinstance(entry, (Weights, Closed, Began)))
+    steps = tuple(entry for entry in entries[1:] if not isinstance(entry, Weights | Closed | Began | Opened))
     whole = good == len(rest) and isinstance(entries[-1], Closed)
     return Recording(entries[0], weights, steps, whole)
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from media.frames import to_bytes
-from models.registry import card_of, module_of
+from models.registry import Card, card_of, module_of
 from mstar.client.launch import launch
 from mstar.errors import Rejected
 from mstar.placement import Placement
-from server.record.entries import Recording
-from server.record.replay import Outcome, Replay
+from server.record.entries import Began, Opened, Recording
+from server.record.following import Outcome
+from server.record.repeat import Repeat
+from server.record.replay import Replay
 from server.record.weights import weights_of
 
 
@@ -26,15 +28,16 @@ def play(recording: Recording, placement: Placement, sound: Path | None = None) 
     settings = {name: str(value) for name, value in began.family_settings.items()}
     for name in _changed(recording.weights, weights_of(began.family, settings)):
         sys.stderr.write(f"mstar: the weights are not those of the recording: {name}\n")
-    offer = card_of(began.family, settings).conversation
-    if offer is None:
+    card = card_of(began.family, settings)
+    if isinstance(began, Began) and card.conversation is None:
         raise Rejected(f"family {began.family} does not converse")
     outcome = asyncio.run(_run(recording, placement))
+    rate = _rate(card, began)
     for response in outcome.sound:
-        seconds = outcome.samples(response) / offer.speech_rate
-        sys.stdout.write(f"{response}: {outcome.samples(response)} samples, {seconds:.2f} s\n")
+        samples = outcome.samples(response)
+        sys.stdout.write(f"{response}: {samples} samples, {samples / rate:.2f} s\n")
     if sound is not None:
-        _write(outcome, sound, offer.speech_rate)
+        _write(outcome, sound, rate)
     if outcome.difference:
         sys.stderr.write(f"mstar: not equal at {outcome.difference}\n")
         return 1
@@ -45,14 +48,23 @@ def play(recording: Recording, placement: Placement, sound: Path | None = None) 
 async def _run(recording: Recording, placement: Placement) -> Outcome:
     began = recording.began
     settings = {name: str(value) for name, value in began.family_settings.items()}
-    offer = card_of(began.family, settings).conversation
-    assert offer is not None
+    card = card_of(began.family, settings)
     launched = launch({began.family: {"module": module_of(began.family), "settings": settings}}, placement)
     try:
         await launched.ready()
-        return await Replay(recording, offer, launched.client, tell=_tell).run()
+        if isinstance(began, Opened):
+            return await Repeat(recording, launched.client, tell=_tell).run()
+        assert card.conversation is not None
+        return await Replay(recording, card.conversation, launched.client, tell=_tell).run()
     finally:
         await launched.stop()
+
+
+def _rate(card: Card, began: Began | Opened) -> int:
+    """Samples a second of the sounds of a session."""
+    if isinstance(began, Began) and card.conversation is not None:
+        return card.conversation.speech_rate
+    return card.speech.rate if card.speech is not None else 1
 
 
 def _tell(who: str, words: str) -> None:

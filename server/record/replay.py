@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from models.registry import Conversation as Offer
-from mstar.client import Client, Emission, Request, RequestEnded
+from mstar.client import Client
 from mstar.client import Session as Runtime
 from mstar.errors import Rejected
-from mstar.tensors import Value
 from server.events.client import AnyClientEvent, InputAudioBufferAppend
 from server.events.decode import BadEvent, decode
 from server.events.server import (
@@ -28,6 +24,7 @@ from server.events.session import SessionPatch
 from server.pump import AUDIO
 from server.record.core import seeded
 from server.record.entries import (
+    Began,
     Congested,
     Emitted,
     Entry,
@@ -39,81 +36,13 @@ from server.record.entries import (
     TaskEnded,
     Ticked,
 )
-from server.record.sums import shown, sum_of, sum_of_commands
+from server.record.following import Diverged, Following, Outcome
+from server.record.sums import sum_of_commands
 from server.session.commands import Command, FeedMic, GrantCredit, InterruptTask, PlayAudio, Send, StartTask
 from server.session.core import SessionCore
 from server.session.microphone import STREAM
 from server.session.options import Options
 from server.session.tasks import Ended
-
-PATIENCE = 120.0
-"""Seconds after which an emission that does not come is taken for one that never will."""
-LOST = frozenset({"worker_lost", "runtime_lost", "not_ready", "session_closed"})
-"""Ends that came from outside: they are handed in as they were."""
-
-
-class Diverged(Exception):
-    """The runs are not equal; the text says where."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What was said, as far as the runs were equal."""
-
-    steps: int = 0
-    emissions: int = 0
-    lines: list[tuple[str, str]] = field(default_factory=list)
-    """(who, words), in order."""
-    sound: dict[str, list[npt.NDArray[np.float32]]] = field(default_factory=dict)
-    """Response → its sound as it was sent."""
-    difference: str = ""
-    """Where the runs parted; "" = they are equal."""
-
-    def samples(self, response: str) -> int:
-        return sum(len(piece) for piece in self.sound.get(response, ()))
-
-
-class _Followed:
-    """What a task's request has emitted so far."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.task = request.task
-        self.interrupted = False
-        self._coming = aiter(request)
-        self._values: dict[tuple[str, int], Value] = {}
-        self._end: RequestEnded | None = None
-
-    async def value(self, output: str, index: int) -> Value:
-        """The `index`-th value of an output. Raises Diverged if it never comes."""
-        while (output, index) not in self._values:
-            if self._end is not None:
-                cause = f" ({self._end.cause})" if self._end.cause else ""
-                raise Diverged(f"{self.task}: {output}[{index}] never came, the task was {self._end.status}{cause}")
-            await self._next(f"{output}[{index}]")
-        return self._values.pop((output, index))
-
-    async def end(self) -> RequestEnded:
-        """How the task ended; values that are left over were not there in the recording."""
-        while self._end is None:
-            await self._next("its end")
-        return self._end
-
-    @property
-    def left(self) -> list[str]:
-        """Values that nobody has taken."""
-        return [f"{output}[{index}]" for output, index in self._values]
-
-    async def _next(self, what: str) -> None:
-        try:
-            event = await asyncio.wait_for(anext(self._coming), PATIENCE)
-        except TimeoutError:
-            raise Diverged(f"{self.task}: {what} did not come within {PATIENCE:.0f} s") from None
-        match event:
-            case Emission():
-                self._values[event.output, event.index] = event.value
-            case RequestEnded():
-                self._end = event
 
 
 class Replay:
@@ -131,6 +60,9 @@ class Replay:
         tell: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         began = recording.began
+        if not isinstance(began, Began):
+            raise Rejected("not the recording of a conversation")
+        self._began = began
         self.outcome = Outcome()
         self._recording = recording
         self._client = client
@@ -141,12 +73,12 @@ class Replay:
             self._core = SessionCore(offer, began.model, options, seeded(began.ids), began.at, began.unix)
         except (msgspec.MsgspecError, ValueError, OverflowError) as wrong:
             raise Rejected(f"the session's beginning can not be understood: {wrong}") from None
-        self._tasks: dict[int, _Followed] = {}
+        self._tasks = Following()
         self._runtime: Runtime | None = None
 
     async def run(self) -> Outcome:
         """Raises Rejected where the runtime does not open the session, or the recording can not be understood."""
-        began = self._recording.began
+        began = self._began
         self._runtime = await self._client.open(
             began.family, settings=dict(began.session_settings), session=began.session
         )
@@ -191,35 +123,16 @@ class Replay:
                 raise Diverged(f"a {type(step).__name__} in the middle")
 
     async def _emitted(self, step: Emitted) -> None:
-        task = self._task(step.key)
-        value = await task.value(step.output, step.index)
-        what = f"{task.task}: {step.output}[{step.index}]"
-        if sum_of(step.output, value) != step.sum:
-            raise Diverged(f"{what} was {step.shown}, is {shown(step.output, value)}")
+        task = self._tasks.task(step.key)
+        value = await task.emitted(step)
         self.outcome.emissions += 1
+        what = f"{task.task}: {step.output}[{step.index}]"
         self._give(self._core.emission(step.key, step.output, step.index, value, step.at), step.out, what)
 
     async def _ended(self, step: TaskEnded) -> None:
-        task = self._task(step.key)
+        task = await self._tasks.ended(step)
         end = Ended(step.status, step.code, step.cause)
-        if step.status == "failed" and step.code in LOST:
-            task.request.interrupt()
-        elif task.interrupted:
-            await task.end()  # whether it was quicker than the interruption is a matter of timing
-        else:
-            got = await task.end()
-            if (got.status, got.code) != (step.status, step.code):
-                now = f"{got.status} {got.code}".strip()
-                raise Diverged(f"{task.task} was {step.status} {step.code}".rstrip() + f", is {now}")
-            if step.status == "done" and task.left:
-                raise Diverged(f"{task.task} gave {', '.join(task.left[:3])} as well")
-        del self._tasks[step.key]
         self._give(self._core.ended(step.key, end, step.at), step.out, f"the end of {task.task}")
-
-    def _task(self, key: int) -> _Followed:
-        if key not in self._tasks:
-            raise Diverged(f"task {key} was not started")
-        return self._tasks[key]
 
     # ------------------------------------------------------------------------------------------- out
 
@@ -242,16 +155,15 @@ class Replay:
             case FeedMic():
                 runtime.feed(STREAM, command.index, command.rows, rows=True)
             case GrantCredit():
-                if command.key in self._tasks:
-                    self._tasks[command.key].request.credit(AUDIO, command.upto, command.played)
+                if (task := self._tasks.find(command.key)) is not None:
+                    task.request.credit(AUDIO, command.upto, command.played)
             case StartTask():
                 inputs: dict[str, Any] = dict(command.inputs)
                 request = runtime.start(command.task, inputs, command.settings, command.positions)
-                self._tasks[command.key] = _Followed(request)
+                self._tasks.add(command.key, request)
             case InterruptTask():
-                if command.key in self._tasks:
-                    self._tasks[command.key].interrupted = True
-                    self._tasks[command.key].request.interrupt(command.heard)
+                if (task := self._tasks.find(command.key)) is not None:
+                    task.interrupt(command.heard)
             case _:
                 pass
 

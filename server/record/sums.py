@@ -47,9 +47,10 @@ def sum_of_commands(commands: Iterable[Command]) -> int:
 
 
 def _timeless(output: str, value: Value) -> Value:
-    """How much of a prompt was cached depends on how far an interrupted answer had come."""
-    if output == "usage" and isinstance(value, Mapping):
-        return {name: each for name, each in value.items() if name != "reused"}
+    """Without how long something took, and how much of a prompt was cached: that depends on how far others had come."""
+    if isinstance(value, Mapping):
+        timing = {"elapsed_ms"} | ({"reused"} if output == "usage" else set())
+        return {name: each for name, each in value.items() if name not in timing}
     return value
 
 

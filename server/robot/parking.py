@@ -101,7 +101,7 @@ async def robot_for(server: Server, parking: Parking, model: str, offer: Offer, 
     """A new session with a family, or the one of a token, for a connection to hold. Raises Refusal."""
     if token is not None:
         return await parking.take(token)
-    runtime = await opened(server, model, trace=False)
+    runtime = await opened(server, model, trace=False, protocol="robot")
     identity = Identity(new_id("robot"), model, secrets.token_urlsafe(24), server.settings.session_seconds)
     robot = Robot(RobotCore(offer, identity, asyncio.get_running_loop().time()), runtime)
     parking.add(robot)

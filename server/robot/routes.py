@@ -46,7 +46,10 @@ async def openpi(request: web.Request) -> web.StreamResponse:
     with admitted(server, account_of(request)):
         if not upgrading(request):
             raise Refusal(426, "upgrade_required", "This address speaks openpi's protocol over WebSocket.")
-        episode = Episode(await opened(server, model, trace=False), lambda: opened(server, model, trace=False))
+        episode = Episode(
+            await opened(server, model, trace=False, protocol="openpi"),
+            lambda: opened(server, model, trace=False, protocol="openpi"),
+        )
         try:
             connection = socket_for_robots()
             await connection.prepare(request)

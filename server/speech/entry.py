@@ -60,7 +60,7 @@ async def session(server: Server, said: Said, protocol: str, account: Account) -
     """A session of the runtime with a seat of its own. Raises Refusal(429, 503)."""
     gauge = server.metrics.sessions.labels(protocol)
     with admitted(server, account):
-        runtime = await opened(server, said.family, trace=False)
+        runtime = await opened(server, said.family, trace=False, protocol=protocol)
         gauge.inc()
         try:
             yield runtime

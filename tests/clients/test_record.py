@@ -10,12 +10,13 @@ import wave
 from contextlib import contextmanager
 from pathlib import Path
 
+import aiohttp
 import numpy as np
 import pytest
 
 from media.frames import from_bytes
 from models.toy.model import RATE as TOY_RATE
-from server.record.entries import Emitted, Heard, Played, Recording, Said, read
+from server.record.entries import Began, Called, Emitted, Heard, Played, Recording, Said, read
 from tests.clients.conftest import ROOT, Serving, serving
 from tests.clients.raw import connected
 from tests.clients.rtc import calling
@@ -25,7 +26,7 @@ from tests.unit.record.made import replayed
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of three conversations: interrupted by voice, over WebRTC, and cut off by the client's leaving."""
+    """Files of sessions: interrupted by voice, over WebRTC, cut off by the client's leaving, and speech."""
     folder = tmp_path_factory.mktemp("recordings")
     with contextmanager(serving)("toy", "--record", str(folder)) as server:
         asyncio.run(_converse(server))
@@ -43,6 +44,11 @@ async def _converse(server: Serving) -> None:
         await raw.send({"type": "conversation.item.create", "item": text("long")})
         await raw.send({"type": "response.create"})
         await raw.until("response.output_audio.delta")
+    async with aiohttp.ClientSession() as http:
+        wanted = {"model": "toy", "input": "hello there", "voice": "alloy", "response_format": "pcm"}
+        async with http.post(f"{server.url}/v1/audio/speech", json=wanted) as answer:
+            assert answer.status == 200
+            assert await answer.read()
 
 
 def text(words: str) -> dict[str, object]:
@@ -72,7 +78,7 @@ def of(folder: Path, number: int) -> tuple[Path, Recording]:
     return path, read(path)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
 async def test_equal_sample_for_sample_on_a_manual_clock(recordings: Path, number: int) -> None:
     path, recording = of(recordings, number)
     assert recording.whole
@@ -85,6 +91,7 @@ async def test_equal_sample_for_sample_on_a_manual_clock(recordings: Path, numbe
 def test_a_recording_has_the_inputs_with_their_positions(recordings: Path) -> None:
     _, recording = of(recordings, 0)
     began = recording.began
+    assert isinstance(began, Began)
     assert (began.protocol, began.family, began.model) == ("websocket", "toy", "toy")
     heard = [step for step in recording.steps if isinstance(step, Heard)]
     position = 0
@@ -101,6 +108,15 @@ def test_a_recording_has_the_inputs_with_their_positions(recordings: Path) -> No
     assert call.began.protocol == "webrtc"
     reports = [step.samples for step in call.steps if isinstance(step, Played)]
     assert reports[-1] == 4 * TOY_RATE // 4  # four words were heard
+
+
+async def test_speech_is_recorded_by_what_is_asked_of_the_runtime(recordings: Path) -> None:
+    path, recording = of(recordings, 3)
+    assert recording.began.protocol == "speech"
+    assert any(isinstance(step, Called) for step in recording.steps)
+    outcome = await replayed(path)
+    assert [words.strip() for _, words in outcome.lines] == ["hello there"]
+    assert [outcome.samples(request) for request in outcome.sound] == [2 * TOY_RATE // 4]
 
 
 def test_the_command_says_a_conversation_again(recordings: Path, tmp_path: Path) -> None:

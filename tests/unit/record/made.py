@@ -17,8 +17,10 @@ from mstar.local import LocalSystem
 from mstar.placement import Placement
 from server.events.decode import decode
 from server.record.core import TapedCore
-from server.record.entries import Began, Entry, Weights, first_line, packed, read
-from server.record.replay import Outcome, Replay
+from server.record.entries import Began, Entry, Opened, Weights, first_line, packed, read
+from server.record.following import Outcome
+from server.record.repeat import Repeat
+from server.record.replay import Replay
 from server.session.options import Options
 
 BEGAN = Began("rec-1", "websocket", "toy", {}, {"seed": 3}, "toy", {}, None, "a-seed", 100.0, 1_900_000_000, 0)
@@ -60,7 +62,11 @@ async def replayed(path: Path, placement: Placement | None = None) -> Outcome:
     """A recording of the toy family, run in this process on a manual clock; nothing of it is left."""
     async with local(placement) as (system, advance):
         before = system.census()
-        outcome = await Replay(read(path), CONVERSATION, system.client, advance).run()
+        recording = read(path)
+        if isinstance(recording.began, Opened):
+            outcome = await Repeat(recording, system.client, advance).run()
+        else:
+            outcome = await Replay(recording, CONVERSATION, system.client, advance).run()
         system.run()
         assert system.census() == before
         return outcome

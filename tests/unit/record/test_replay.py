@@ -13,11 +13,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models.toy.model import CONVERSATION
+from mstar.client.calls import Feed, Interrupt
+from mstar.client.calls import packed as packed_call
 from mstar.errors import Rejected
+from mstar.messages import StartRequest
 from mstar.placement import placement_of
 from mstar.tensors import Value
 from server.events.decode import decode
-from server.record.entries import Closed, Emitted, Entry, Heard, Played, Said, TaskEnded, Ticked, read
+from server.record.entries import (
+    Began,
+    Called,
+    Closed,
+    Emitted,
+    Entry,
+    Heard,
+    Opened,
+    Played,
+    Said,
+    TaskEnded,
+    Ticked,
+    read,
+)
 from server.record.replay import Replay
 from server.record.sums import sum_of, sum_of_commands
 from server.session.commands import InterruptTask, StartTask
@@ -158,16 +174,43 @@ def test_nonsense_in_a_recording_that_is_whole_is_refused_or_told(
         asyncio.run(replayed(path))
 
 
+CALLS = st.one_of(
+    st.binary(max_size=30),
+    st.builds(
+        lambda name, text: packed_call(Feed("rec-1", name, "written", 0, text)),
+        st.text(max_size=8),
+        st.text(max_size=5),
+    ),
+    st.builds(lambda name: packed_call(Interrupt(name)), st.text(max_size=8)),
+    st.builds(
+        lambda task, inputs: packed_call(StartRequest("rec-1", "rec-1.0", task, inputs)),
+        st.sampled_from(["speak", "nothing"]),
+        st.dictionaries(st.text(max_size=5), st.integers(), max_size=1),
+    ),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(calls=st.lists(CALLS, max_size=4))
+def test_nonsense_among_calls_is_refused_or_told(tmp_path: Path, calls: list[bytes]) -> None:
+    opened = Opened(BEGAN.session, "openai", "toy", {}, {}, 100.0)
+    path = written(tmp_path / "file", [opened, *(Called(100.0, call) for call in calls), Closed(300.0)])
+    with contextlib.suppress(Rejected):
+        asyncio.run(replayed(path))
+
+
 def test_checksums_see_what_matters_and_not_what_timing_decides(entries: list[Entry]) -> None:
     usage: dict[str, Value] = {"prompt": 5, "reused": 3, "generated": 2, "reason": "stop"}
     assert sum_of("usage", usage) == sum_of("usage", {**usage, "reused": 0})
     assert sum_of("usage", usage) != sum_of("usage", {**usage, "generated": 3})
     assert sum_of("other", usage) != sum_of("other", {**usage, "reused": 0})
+    assert sum_of("plan", {"energy": 1.5, "elapsed_ms": 3.0}) == sum_of("plan", {"energy": 1.5, "elapsed_ms": 7.0})
     assert sum_of_commands([InterruptTask(1, 5)]) != sum_of_commands([InterruptTask(1, 6)])
 
 
 def test_a_recording_names_its_inputs(tmp_path: Path, entries: list[Entry]) -> None:
     recording = read(written(tmp_path / "file", entries))
+    assert isinstance(recording.began, Began)
     said = [msgspec.json.decode(step.event)["type"] for step in recording.steps if isinstance(step, Said)]
     assert said.count("response.create") == 2
     assert recording.began.session_settings == {"seed": 3}

@@ -74,6 +74,16 @@ async def test_refusals_come_before_the_upgrade_and_for_plain_requests_alike(
     assert refusal.value.status == status
 
 
+def test_traces_are_for_those_with_a_key(guarded_server: Serving) -> None:
+    good = {"Authorization": f"Bearer {KEY}"}
+    assert get(guarded_server, "/v1/sessions/sess_none/trace")[0] == 401
+    assert get(guarded_server, "/v1/sessions/sess_none/trace", **good)[0] == 404
+    assert get(guarded_server, "/v1/sessions/sess_none/trace", **good, Origin="https://evil.example")[0] == 403
+    secret = mint(guarded_server, {})[1]["value"]
+    assert get(guarded_server, "/v1/sessions", Authorization=f"Bearer {secret}")[0] == 401
+    assert get(guarded_server, "/v1/sessions", **good)[0] == 200
+
+
 def test_allowed_origins_are_told_so(guarded_server: Serving) -> None:
     friend = "https://friend.example"
     _, _, headers = get(guarded_server, "/v1/models", Authorization=f"Bearer {KEY}", Origin=friend)

@@ -28,6 +28,7 @@ __all__ = [
     "STATE",
     "Attention",
     "Call",
+    "Capturable",
     "Divisible",
     "KVGeometry",
     "KVSubmodule",
@@ -213,4 +214,21 @@ class Recomputable(Protocol):
 
     def recompute(self, call: Call, keys: np.ndarray) -> Call:
         """A prompt with these keys, for a request whose next call is `call`; its outputs are not used."""
+        ...
+
+
+@runtime_checkable
+class Capturable(Protocol):
+    """A KVSubmodule whose forward is `conclude(network(packed.tensors, attention), packed, step)`.
+
+    So that the network can be captured as a CUDA graph, or compiled. The first axis of every tensor counts the step's
+    tokens, or its calls.
+    """
+
+    def network(self, tensors: Mapping[str, Tensor], attention: Attention) -> Mapping[str, Tensor]:
+        """Tensors to tensors, on the device alone: nothing is read back, nothing depends on values."""
+        ...
+
+    def conclude(self, computed: Mapping[str, Tensor], packed: Packed, step: Step) -> Outputs:
+        """What the network computed, sampled and told."""
         ...

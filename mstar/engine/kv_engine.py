@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from mstar.engine.api import Deferred, Failed, Firing, Outcome, Partial
-from mstar.engine.attention.backend import AttentionBackend, PagedRow, PlannedAttention
-from mstar.engine.attention.torch_backend import TorchBackend
+from mstar.engine.attention.backend import PagedRow, PlannedAttention
+from mstar.engine.attention.choose import MakeBackend, torch_backend
 from mstar.engine.batch import attempt, call_of, check_step, commit_state, conclude, count, groups, isolate
 from mstar.engine.kv.image import RequestImage, check_image, image_of, install
 from mstar.engine.kv.pages import OutOfPages
@@ -20,18 +20,14 @@ from mstar.engine.kv.part import Part, Prepared
 from mstar.engine.kv.settings import KVSettings
 from mstar.engine.sampling import Draw, RowSampler, resolve_sampling
 from mstar.engine.states import StateStore
-from mstar.submodule import KVGeometry, KVSubmodule, Row, Step
+from mstar.submodule import Call, KVSubmodule, Outputs, Packed, Row, Step
 from mstar.tensors import Value
 
 __all__ = ["KVCacheEngine", "KVSettings"]
 
+COUNTED = ("replays", "captures", "eager")
 UNKEYED = -1
 """What stands at the positions of labels other than the first, which are never shared."""
-
-
-def torch_backend(geometry: KVGeometry, settings: KVSettings) -> AttentionBackend:
-    """K/V memory read by torch operators."""
-    return TorchBackend(geometry, pages=settings.pages, page_size=settings.page_size, device=settings.device)
 
 
 class KVCacheEngine:
@@ -48,7 +44,7 @@ class KVCacheEngine:
         *,
         settings: Mapping[str, KVSettings] | None = None,
         session_state: Collection[str] = (),
-        backend: Callable[[KVGeometry, KVSettings], AttentionBackend] = torch_backend,
+        backend: MakeBackend = torch_backend,
     ) -> None:
         chosen = {name: (settings or {}).get(name, KVSettings()) for name in submodules}
         self._parts = {name: Part(submodule, chosen[name], backend) for name, submodule in submodules.items()}
@@ -143,6 +139,7 @@ class KVCacheEngine:
         parts = self._parts.values()
         return {
             **self._counters,
+            **{f"graph_{name}": sum(p.graphs.counters[name] for p in parts if p.graphs) for name in COUNTED},
             "relocations": sum(part.pool.counters.relocations for part in parts),
             "relocated_bytes": sum(part.pool.counters.relocated_bytes for part in parts),
             "copied_pages": sum(part.pool.counters.copied_pages for part in parts),
@@ -183,9 +180,8 @@ class KVCacheEngine:
                     refused |= {running[i]: outcome for i, outcome in lacking.items()}
                     running = [i for n, i in enumerate(running) if n not in lacking]
                     continue
-                attention = _plan(part, rows, batch)
-                step = Step(calls, attention, _sampler(part, batch))
-                results = conclude(part.submodule, calls, part.submodule.forward(packed, step))
+                outputs, attention = _run(part, calls, packed, rows, batch)
+                results = conclude(part.submodule, calls, outputs)
                 done: list[Outcome] = []
                 for n, (one, result) in enumerate(zip(batch, results, strict=True)):
                     if isinstance(result, Failed):
@@ -269,15 +265,27 @@ def _check_rows(rows: Sequence[Row], batch: Sequence[Prepared], part: Part) -> N
             raise ValueError(f"a row of {row.tokens} tokens for {len(batch[row.call].keys)} new keys")
 
 
-def _plan(part: Part, rows: Sequence[Row], batch: Sequence[Prepared]) -> PlannedAttention | None:
+def _run(
+    part: Part, calls: Sequence[Call], packed: Packed, rows: Sequence[Row], batch: Sequence[Prepared]
+) -> tuple[Outputs, PlannedAttention | None]:
+    """One forward: through a captured graph or a compiled network where the component has one."""
+    sampler = _sampler(part, batch)
     if not rows:
-        return None
+        return part.submodule.forward(packed, Step(calls, None, sampler)), None
     paged = []
     for row in rows:
         holding = batch[row.call].holding
         sequence = holding.sequence(row.label)
         paged.append(PagedRow(row, sequence.pages, sequence.length, holding.cross))
-    return part.backend.plan(paged)
+    replayed = part.graphs.run(paged, packed.tensors) if part.graphs is not None else None
+    if replayed is not None and part.capturable is not None:
+        computed, attention = replayed
+        return part.capturable.conclude(computed, packed, Step(calls, attention, sampler)), attention
+    attention = part.backend.plan(paged)
+    step = Step(calls, attention, sampler)
+    if part.compiled is not None and part.capturable is not None:
+        return part.capturable.conclude(part.compiled(packed.tensors, attention), packed, step), attention
+    return part.submodule.forward(packed, step), attention
 
 
 def _sampler(part: Part, batch: Sequence[Prepared]) -> RowSampler | None:

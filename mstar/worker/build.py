@@ -10,6 +10,7 @@ import torch
 from mstar.bus import Endpoint
 from mstar.clock import Clock
 from mstar.engine.api import Engine
+from mstar.engine.attention.choose import best_backend
 from mstar.engine.kv.settings import KVSettings, default_settings, kv_settings
 from mstar.engine.kv_engine import KVCacheEngine
 from mstar.engine.resolve import resolve
@@ -68,6 +69,8 @@ def build_worker(
     parts: dict[str, Submodule] = {**stateless, **cached}
     engines: dict[str, Engine] = dict.fromkeys(stateless, StatelessEngine(stateless, session_state=session_state))
     if cached:
-        engines |= dict.fromkeys(cached, KVCacheEngine(cached, settings=memory, session_state=session_state))
+        engines |= dict.fromkeys(
+            cached, KVCacheEngine(cached, settings=memory, session_state=session_state, backend=best_backend)
+        )
     limits = {key: submodule.max_batch for key, submodule in parts.items()}
     return Worker(name, families, engines, limits, endpoint, clock, executor, transport)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
@@ -77,3 +77,16 @@ class AttentionBackend(PageStore, Protocol):
     def write_cross(self, context: Mapping[int, tuple[Tensor, Tensor]]) -> CrossContext:
         """The same in the backend's own layout."""
         ...
+
+
+class SizedPlan(Protocol):
+    """Plans for steps of one size, in buffers that stay where they are, as captured graphs need."""
+
+    def plan(self, rows: Sequence[PagedRow]) -> PlannedAttention: ...
+
+
+@runtime_checkable
+class FixedSizes(Protocol):
+    """A backend whose steps can be captured."""
+
+    def fixed(self, rows: int, tokens: int) -> SizedPlan: ...

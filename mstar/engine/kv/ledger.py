@@ -133,7 +133,8 @@ class Ledger:
                 self.pool.release(sequence)
         own = holding.sequences.get(self._main)
         if own is not None:
-            self._truncate(own, self._shared(own, keys))
+            common = min(common_prefix(own.keys, keys), len(keys) - 1)
+            self._truncate(own, common if self._reuse or holding.divided else 0)
         else:
             own = holding.sequences[self._main] = self._cached_prefix(holding.session, keys)
         return own.length

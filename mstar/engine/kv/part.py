@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from mstar.engine.api import Deferred, Firing, Partial
-from mstar.engine.attention.backend import AttentionBackend
+from mstar.engine.attention.backend import FixedSizes
+from mstar.engine.attention.choose import MakeBackend
+from mstar.engine.graphs.runner import CudaRecorder, GraphRunner, Network
 from mstar.engine.kv.ledger import Holding, Ledger, Recall
 from mstar.engine.kv.pages import OutOfPages
 from mstar.engine.kv.sequences import KVPool, common_prefix
 from mstar.engine.kv.settings import KVSettings
-from mstar.submodule import Call, Divisible, KVGeometry, KVSubmodule, Recomputable, Row
+from mstar.submodule import Call, Capturable, Divisible, KVSubmodule, Recomputable, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Part:
         self,
         submodule: KVSubmodule,
         settings: KVSettings,
-        backend: Callable[[KVGeometry, KVSettings], AttentionBackend],
+        backend: MakeBackend,
     ) -> None:
         geometry = submodule.geometry
         self.submodule = submodule
@@ -50,12 +53,23 @@ class Part:
         shared = settings.shared and self._divisible is not None  # else a prompt is not cut on a grid
         self.settings = settings = replace(settings, shared=shared)
         self.backend = backend(geometry, settings)
+        self.capturable = submodule if isinstance(submodule, Capturable) else None
+        self.compiled: Network | None = None
+        if self.capturable is not None and settings.compile:
+            self.compiled = torch.compile(self.capturable.network, dynamic=True)
+        self.graphs = self._graphs()
         self.main = geometry.labels[0]
         self.crosses = geometry.cross_context > 0
         self.pool = KVPool(self.backend, settings.grain)
         self.ledger = Ledger(self.pool, self.main, settings, reuse=settings.reuse and not self.crosses)
         alone = not self.crosses and len(geometry.labels) == 1
         self._recomputable = submodule if alone and isinstance(submodule, Recomputable) else None
+
+    def _graphs(self) -> GraphRunner | None:
+        """Captured graphs, where the device, the attention and the submodule allow them."""
+        if self.capturable is None or not self.settings.graphs or not isinstance(self.backend, FixedSizes):
+            return None
+        return GraphRunner(self.compiled or self.capturable.network, self.backend.fixed, CudaRecorder())
 
     def prepare(self, firing: Firing, call: Call, before: Sequence[Prepared]) -> Prepared | Deferred | Partial:
         """Find out what the firing computes, and give it its sequence cut to what it may reuse.

@@ -28,8 +28,8 @@ def graph(factory: str) -> Graph:
     )
 
 
-def system(factory: str = "divisible", **memory: int | bool) -> LocalSystem:
-    small = {"pages": 10, "page_size": 4, "grain": 4, **memory}
+def system(factory: str = "divisible", /, **memory: int | bool) -> LocalSystem:
+    small: dict[str, int | bool] = {"pages": 10, "page_size": 4, "grain": 4, **memory}
     placement = placement_of({"ranks": {"main": {}}, "families": {"f": {"memory": {"LM": small}}}})
     return LocalSystem({"f": graph(factory)}, placement=placement)
 
@@ -50,7 +50,7 @@ def ended(request: Request) -> tuple[list[int], RequestEnded]:
 @pytest.mark.parametrize("memory", [{}, {"piece": 8, "budget": 8}, {"shared": False}, {"reuse": False}])
 def test_requests_that_do_not_fit_together_all_answer_as_alone(memory: dict[str, int | bool]) -> None:
     """Each needs 7 of 10 pages in the end."""
-    local = system(**memory)
+    local = system("divisible", **memory)
     requests = dict(zip(PROMPTS, say(local, *PROMPTS), strict=True))
     local.run(turns=5_000)
     for name, request in requests.items():

@@ -10,10 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from models.registry import Conversation
+from mstar.errors import Rejected
 from server.door import Server
 from server.events.server import ServerEvent, TranscriptionCompleted
 from server.events.session import SessionPatch
 from server.pump import Pump
+from server.robot.live import Live
+from server.security import Refusal
 from server.session.commands import PlayAudio
 from server.sessions import opened, options_of
 from server.watch import watching
@@ -85,6 +88,15 @@ class Ears:
 
     def end(self, code: int, reason: str) -> None:
         """Its time is that of the robot's session."""
+
+
+async def attend(ears: Ears, live: Live) -> None:
+    """Tell a robot's session what is said near it, until this is cancelled, or nobody can listen."""
+    ears.said = live.heard
+    try:
+        await ears.run()
+    except Refusal as why:
+        live.refuse(Rejected(f"Nobody listens: {why.message}", code="ears_unavailable"))
 
 
 def ears_of(server: Server) -> Ears | None:

@@ -3,7 +3,8 @@
 Little-endian: version (1), kind, encoding and length of the name (one byte each); sequence number (uint32); capture
 time (float64, seconds of the robot's monotonic clock); width and height (uint16 each; 0 for JPEG).
 
-Robots send pictures of cameras and goals. What a plan leads to comes back the same way: the name is the chunk's
+Robots send pictures of cameras and goals, and what is said near them: samples of 16 bits, whose rate in Hz is in the
+place of the width. What a plan leads to comes back the same way: the name is the chunk's
 number, the sequence number counts the rows acted by then, the time is in seconds after the chunk's first row began.
 """
 
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+import numpy as np
+
+from media.frames import Pcm16
 from media.pictures import Picture, jpeg_rgb, raw_rgb
 from mstar.errors import Rejected
 
@@ -79,8 +83,9 @@ def pack_frame(frame: Frame) -> bytes:
     return HEADER.pack(*head) + name + shot.body
 
 
-IMAGINED = 2
-"""The kind of a picture that comes back."""
+IMAGINED, SOUND = 2, 3
+"""The kinds of a picture that comes back, and of sound."""
+LEAST_HZ = 8000
 
 
 def pack_imagined(chunk: int, row: int, dt: float, picture: Picture) -> bytes:
@@ -89,6 +94,30 @@ def pack_imagined(chunk: int, row: int, dt: float, picture: Picture) -> bytes:
     name = str(chunk).encode()
     head = HEADER.pack(VERSION, IMAGINED, Encoding.RGB, len(name), row, row * dt, width, height)
     return head + name + picture.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """What a microphone near the robot heard: `rate` in Hz, int16 [n]."""
+
+    rate: int
+    pcm: Pcm16
+
+
+def pack_sound(sound: Sound) -> bytes:
+    """As it travels."""
+    return HEADER.pack(VERSION, SOUND, 0, 0, 0, 0.0, sound.rate, 0) + sound.pcm.astype("<i2").tobytes()
+
+
+def read_binary(data: bytes) -> Frame | Sound:
+    """Raises Rejected for what is neither."""
+    if len(data) < HEADER.size or data[1] != SOUND:
+        return read_frame(data)
+    version, rate, length = data[0], HEADER.unpack_from(data)[6], len(data) - HEADER.size
+    if version != VERSION or rate < LEAST_HZ or length % 2:
+        text = f"version {version}, {rate} Hz, {length} bytes: sound is of version {VERSION}, whole samples of 16 bits"
+        raise Rejected(f"{text} at {LEAST_HZ} Hz or more", code="invalid_frame", param="width")
+    return Sound(rate, np.frombuffer(data, "<i2", offset=HEADER.size).astype(np.int16))
 
 
 def read_frame(data: bytes) -> Frame:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from server.door import SERVER, Handler, Server, account_of, authorised
 from server.limits import FRAME_BYTES
+from server.robot.ears import ears_of
 from server.robot.live import Robot
 from server.robot.offers import offer_of
 from server.robot.openpi import Episode, OpenpiSocket
@@ -76,7 +77,7 @@ async def live(request: web.Request) -> web.StreamResponse:
 async def _connected(request: web.Request, server: Server, parking: Parking, robot: Robot) -> web.StreamResponse:
     """One connection of a live session; the session waits for the next one unless it is over."""
     connection = socket_for_robots()
-    socket = LiveSocket(connection, robot, server.metrics)
+    socket = LiveSocket(connection, robot, server.metrics, ears_of(server))
     robot.free.clear()
     over = True
     try:

@@ -11,11 +11,10 @@ from aiortc import MediaStreamTrack, RTCDataChannel, RTCRtpTransceiver
 from mstar.errors import Rejected
 from server.metrics import Metrics
 from server.realtime import new_id
-from server.robot.ears import Ears
+from server.robot.ears import Ears, attend
 from server.robot.events import decode
 from server.robot.frames import read_frame
 from server.robot.live import TAKEN_OVER, Live, Over, Robot
-from server.security import Refusal
 from server.webrtc import patches
 from server.webrtc.addresses import Offered
 from server.webrtc.camera import Camera, WallClock
@@ -143,14 +142,9 @@ class RobotCall:
 
     async def _listen(self, ears: Ears, track: MediaStreamTrack) -> None:
         """What is said near the robot, into the core."""
-        ears.said = self._live.heard
+        self._group.create_task(attend(ears, self._live))
         await self.peer.connected.wait()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(ears.run())
-                group.create_task(listen(track, Hearing(ears.rate), ears.hear))
-        except* Refusal as why:
-            self._live.refuse(Rejected(f"Nobody listens: {why.exceptions[0]}", code="ears_unavailable"))
+        await listen(track, Hearing(ears.rate), ears.hear)
 
     # ------------------------------------------------------------------------------------------- events
 

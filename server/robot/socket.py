@@ -9,16 +9,21 @@ from aiohttp import WSMsgType, web
 from mstar.errors import Rejected
 from server.metrics import Metrics
 from server.outbound import Close
+from server.robot.ears import Ears, attend
 from server.robot.events import decode
-from server.robot.frames import read_frame
+from server.robot.frames import Frame, Sound, read_binary
 from server.robot.live import TAKEN_OVER, Live, Over, Robot
+from server.webrtc.hearing import Hearing
 
 
 class LiveSocket:
     """One connection. `run` returns when it is over → whether the session is, too."""
 
-    def __init__(self, socket: web.WebSocketResponse, robot: Robot, metrics: Metrics) -> None:
+    def __init__(self, socket: web.WebSocketResponse, robot: Robot, metrics: Metrics, ears: Ears | None = None) -> None:
         self._socket = socket
+        self._ears = ears
+        self._hearing: Hearing | None = None
+        self._heard = 0  # samples of the microphone
         self._group = asyncio.TaskGroup()
         self._live = robot.live = Live(robot, self._group, metrics)
         self._live.pictures = True
@@ -66,11 +71,24 @@ class LiveSocket:
                     case WSMsgType.TEXT:
                         self._live.client(decode(message.data))
                     case WSMsgType.BINARY:
-                        self._live.frame(read_frame(message.data))
+                        self._take(read_binary(message.data))
                     case _:
                         return
             except Rejected as why:
                 self._live.refuse(why)
+
+    def _take(self, given: Frame | Sound) -> None:
+        match given:
+            case Frame():
+                self._live.frame(given)
+            case Sound(rate=rate, pcm=pcm):
+                if self._ears is None:
+                    raise Rejected("No family is served here that hears.", code="ears_unavailable")
+                if self._hearing is None:
+                    self._hearing = Hearing(self._ears.rate)
+                    self._group.create_task(attend(self._ears, self._live))
+                self._ears.hear(self._hearing.feed(self._heard, rate, pcm))
+                self._heard += len(pcm)
 
     async def _write(self) -> Close | None:
         """Write frames until the last one, which says how to close; None when the client is gone before."""

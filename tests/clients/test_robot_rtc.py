@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender
 
-from server.robot.frames import Encoding, Shot
+from server.robot.frames import Encoding, Kind, Shot, Sound, pack_sound
 from tests.clients.conftest import PLANNER, POLICY, ROOT, Serving
 from tests.clients.robot_rtc import AHEAD, CameraTrack, RtcRobot, plain, posted, robot
-from tests.clients.rtc import PATIENCE, Microphone
+from tests.clients.rtc import PATIENCE, RATE, Microphone, words
 from tests.clients.test_leaving import quiet
 from tests.clients.test_robot_session import connected, metric
 from tests.clients.test_webrtc import moment
@@ -115,13 +115,31 @@ async def test_a_spoken_word_stops_the_plan_and_ends_its_epoch(painters: Serving
         microphone.say("hello name")
         assert (await client.event("heard"))["text"] == "hello name"
         assert not [event for event in client.events if event["type"] == "ask.ended"]
-        microphone.say("please stop")
+        microphone.say("yes stop")
         stopped = await client.event("session.stopped")
         assert (stopped["said"], stopped["epoch"]) == ("stop", 2)
         ended = await client.event("ask.ended")
         assert (ended["ask"], ended["reason"]) == ("on", "stopped")
         last = [event["type"] for event in client.events]
         assert "chunk" not in last[last.index("session.stopped") :]
+
+
+async def test_a_spoken_word_stops_over_websocket_as_well(painters: Serving) -> None:
+    async with connected(painters, model=PLANNER) as client:
+        await client.send(type="state", t=client.now, values=[0.0, 0.0])
+        await client.frame("home", raw(bars()), kind=Kind.GOAL)
+        await client.send(type="session.update", session={"stop": ["stop"], "wait_ms": 20000})
+        await client.until("session.updated")
+        await client.send(type="ask", id="on")  # there is no picture yet
+        quiet_before, quiet_behind = np.zeros(RATE // 2, np.int16), np.zeros(RATE, np.int16)
+        said = np.concatenate((quiet_before, words("yes stop"), quiet_behind))
+        for piece in np.array_split(said, 20):
+            await client.socket.send_bytes(pack_sound(Sound(RATE, piece)))
+        assert (await client.until("heard"))["text"] == "yes stop"
+        assert (await client.until("ask.ended"))["reason"] == "stopped"
+        assert (await client.until("session.stopped"))["epoch"] == 2
+        await client.socket.send_bytes(pack_sound(Sound(1000, said[:10])))
+        assert (await client.next())["param"] == "width"
 
 
 async def test_a_lost_connection_is_resumed_with_a_new_epoch(painters: Serving) -> None:

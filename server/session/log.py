@@ -45,6 +45,7 @@ class Entry:
     speech: Speech | None = None
     cut_ms: int | None = None  # truncated while still being spoken
     losses: int = 0  # workers that were lost while they dealt with its sound
+    waits: int = 0  # times that no worker was ready to deal with it
 
     @property
     def id(self) -> str:

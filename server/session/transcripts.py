@@ -15,6 +15,8 @@ from server.session.tasks import Ended, TaskRequest, Tasks
 
 MOST_LOSSES = 2
 """Workers that may be lost with the sound of one entry."""
+MOST_WAITS = 3
+"""How often the words of one entry may be asked for in vain while a worker is being replaced."""
 
 
 class Transcripts:
@@ -91,6 +93,9 @@ class Transcripts:
         self._running.pop(entry.id, None)
         if end.lost:
             self.lose(entry, end, now)
+            self.want(entry)
+        elif end.code == "not_ready" and entry.waits < MOST_WAITS:  # it waited for a worker, and may do so again
+            entry.waits += 1
             self.want(entry)
         elif entry.sound is not None:
             self.fail(entry, end, now)

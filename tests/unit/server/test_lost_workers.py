@@ -63,6 +63,28 @@ def test_sound_with_which_two_workers_were_lost_is_not_given_to_a_third() -> Non
     assert driver.running("answer_audio_speech") is not None
 
 
+def test_words_are_asked_for_again_where_the_new_worker_is_long_in_coming() -> None:
+    driver = Driver()
+    asked(driver)
+    driver.done(driver.task("answer_audio_speech").key, "failed", **LOST)
+    for _ in range(3):
+        driver.done(driver.task("transcribe").key, "failed", code="not_ready", cause="being replaced")
+    words = driver.task("transcribe")
+    driver.emit(words.key, "transcript", {"text": "my name is Ann", "segments": []})
+    driver.done(words.key)
+    asked(driver)
+    assert ("user", "my name is Ann") in prompt(driver.task("answer_audio_speech"))
+
+
+def test_no_session_waits_for_ever() -> None:
+    driver = Driver()
+    asked(driver)
+    driver.done(driver.task("answer_audio_speech").key, "failed", **LOST)
+    for _ in range(4):
+        driver.done(driver.task("transcribe").key, "failed", code="not_ready", cause="being replaced")
+    assert driver.running("transcribe") is None
+
+
 def test_an_answer_that_was_lost_while_it_was_prepared_is_asked_for_again() -> None:
     driver = Driver()
     driver.hear(SPEECH + PAUSE)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mstar.client import RequestEnded
 from mstar.errors import Rejected
-from server.security import Refusal
+from server.security import PASSING, RETRY_SECONDS, Refusal
 
-OVERLOADED = frozenset({"out_of_memory", "not_ready", "worker_lost", "session_closed"})
-"""Codes of failures that are gone when the client asks again."""
+FULL = frozenset({"out_of_memory"})
+"""Codes of failures that end when others do."""
 NAMES = {"history": "messages", "audio": "messages", "settings.temperature": "temperature", "settings.top_p": "top_p"}
 """Names that the runtime gives to what clients call otherwise."""
 CALLERS = frozenset({"context_length_exceeded", "invalid_value", "empty_prompt"})
@@ -18,6 +18,7 @@ def failure(end: RequestEnded) -> Rejected | Refusal:
     if end.param or end.code in CALLERS:
         param = NAMES.get(end.param, end.param) or None
         return Rejected(end.cause or "The request can not be answered.", code=end.code or "invalid_value", param=param)
-    if end.code in OVERLOADED:
-        return Refusal(503, end.code, end.cause or "The model can not answer now.", retry_after=1)
+    if end.code in PASSING or end.code in FULL:
+        text = end.cause or "The model can not answer now."
+        return Refusal(503, end.code, text, retry_after=RETRY_SECONDS if end.code in PASSING else 1)
     return Refusal(500, end.code or "server_error", "The model failed.")

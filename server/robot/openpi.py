@@ -7,9 +7,10 @@ policy takes; a second task answers, in order.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
 from mstar.client import Session
 from mstar.errors import Rejected
@@ -51,9 +52,17 @@ class OpenpiSocket:
     """One robot. `run` returns when it is over, however it ended; `open` begins a session of the runtime."""
 
     def __init__(
-        self, socket: web.WebSocketResponse, model: str, offer: Offer, episode: Episode, metrics: Metrics
+        self,
+        socket: web.WebSocketResponse,
+        model: str,
+        offer: Offer,
+        episode: Episode,
+        metrics: Metrics,
+        idle_seconds: float = math.inf,
     ) -> None:
         self._socket = socket
+        self._idle_seconds = idle_seconds
+        self._busy = False
         self._model = model
         self._offer = offer
         self._episode = episode
@@ -103,8 +112,19 @@ class OpenpiSocket:
         code, reason = self._goodbye
         await self._socket.close(code=code, message=reason.encode())
 
+    async def _next(self) -> WSMessage:
+        """The next frame; a robot that is idle for too long is told to go."""
+        while True:
+            try:
+                async with asyncio.timeout(None if math.isinf(self._idle_seconds) else self._idle_seconds):
+                    return await self._socket.receive()
+            except TimeoutError:
+                if not self._busy and self._waiting.empty():
+                    self.end(1001, "idle_timeout")
+
     async def _read(self) -> None:
-        async for message in self._socket:
+        while True:
+            message = await self._next()
             if message.type not in {WSMsgType.BINARY, WSMsgType.TEXT}:
                 return
             try:
@@ -115,7 +135,9 @@ class OpenpiSocket:
 
     async def _serve(self) -> None:
         while True:
+            self._busy = False
             frame = await self._waiting.get()
+            self._busy = True
             began = self._now()
             try:
                 reply = await self._reply(frame, began)

@@ -54,7 +54,7 @@ async def openpi(request: web.Request) -> web.StreamResponse:
         try:
             connection = socket_for_robots()
             await connection.prepare(request)
-            robot = OpenpiSocket(connection, model, offer, episode, server.metrics)
+            robot = OpenpiSocket(connection, model, offer, episode, server.metrics, server.settings.idle_seconds)
             await _serve(server, connection, robot, "openpi")
         finally:
             await episode.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiortc import MediaStreamTrack, RTCRtpTransceiver
 
@@ -17,7 +17,7 @@ from server.events.server import Error, ServerEvent, SessionCreated, Trace, Turn
 from server.events.session import shown
 from server.limits import ErrorBudget
 from server.outbound import Close, Frame, Outbound
-from server.pump import Pump
+from server.pump import Pump, free
 from server.realtime import Asked, new_id
 from server.session.commands import Command, PlayAudio
 from server.session.options import Options
@@ -50,8 +50,10 @@ class Call:
         watch: Watch,
         offers: Sequence[Offered],
         ice_servers: Sequence[str],
+        hears: Callable[[int], None] = free,
     ) -> None:
-        """Raises Rejected for session settings that can not be."""
+        """`hears` as of `Pump`. Raises Rejected for session settings that can not be."""
+        self._hears = hears
         self.id = new_id("rtc")
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
@@ -150,7 +152,7 @@ class Call:
             self._runtime.on_trace = self._traced
         try:
             async with asyncio.TaskGroup() as group:
-                pump = Pump(self._core, self._runtime, self, group, self._loop.time, self._watch)
+                pump = Pump(self._core, self._runtime, self, group, self._loop.time, self._watch, self._hears)
                 self._pump = pump
                 group.create_task(self._ending())
                 group.create_task(self._living())

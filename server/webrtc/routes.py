@@ -145,7 +145,17 @@ async def _call(request: web.Request, server: Server, asked: Asked, sdp: str) ->
         options = options_of(server, counted=True, transcribing=asked.transcribing)
         settings = server.settings
         watch = watching(server, runtime, "webrtc")
-        call = Call(runtime, offer, options, asked, watch, calls.offers, settings.ice_servers)
+        account, rate = account_of(request), offer.mic_rate
+        call = Call(
+            runtime,
+            offer,
+            options,
+            asked,
+            watch,
+            calls.offers,
+            settings.ice_servers,
+            lambda samples: account.hear(samples / rate),
+        )
         server.traces.of(runtime).call(call.id)
         answer = await call.answer(sdp)
     except BaseException as why:

@@ -68,7 +68,7 @@ class Ear:
             self._listen(first)
             return
         self._key = None
-        self._failures += 1
+        self._failures += end.code != "not_ready"  # no fault of the ear's
         self._mic.deaf()
         why = Rejected(f"Turn detection failed: {end.cause or end.status}", code=end.code or "turn_detection_failed")
         self._out.refuse(why, None, kind="server_error")

@@ -127,6 +127,16 @@ def test_an_ear_that_is_lost_twice_at_one_item_passes_it_by() -> None:
     assert driver.task("listen").positions["mic"] == len(SPEECH) + len(PAUSE)
 
 
+def test_an_ear_that_no_worker_is_ready_for_is_tried_again_with_every_sound() -> None:
+    driver = Driver()
+    for _ in range(10):
+        driver.append(PAUSE)
+        driver.done(driver.task("listen").key, "failed", code="not_ready", cause="being replaced")
+    assert driver.last("error")["error"]["code"] == "not_ready"
+    driver.hear(SPEECH + PAUSE + SILENCE)
+    assert driver.running("answer_audio_speech") is not None
+
+
 def test_an_ear_that_owes_nothing_may_be_lost_as_often_as_it_likes() -> None:
     driver = Driver()
     driver.hear(SPEECH)

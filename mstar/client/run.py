@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,6 +46,7 @@ class Run:
             "patience": asdict(self.patience),
         }
         path.write_text(json.dumps(tree))
+        (self.directory / "key").write_bytes(secrets.token_bytes(32))  # what its workers know each other by
         return path
 
 

@@ -76,10 +76,11 @@ class Conductor:
             self._again,
         )
         self.counters = {"sessions": 0, "requests": 0, "walks": 0, "messages": 0, "refused": 0}
+        """`messages`: besides heartbeats and questions."""
 
     def handle(self, message: Message, now: float) -> Out:
         """What to send, to whom, after `message` came at `now` (monotonic seconds)."""
-        self.counters["messages"] += 1
+        self.counters["messages"] += not isinstance(message, Progress | Ask)
         match message:
             case OpenSession():
                 return self._open(message, now)

@@ -17,7 +17,8 @@ from mstar.graph.check import check
 from mstar.graph.declare import Graph
 from mstar.messages import LAUNCHER, GiveUp, ReplaceWorker, WorkerExited, WorkerReady
 from mstar.placement import Placement, one_rank
-from mstar.transport.inline import InlineTransport
+from mstar.transport.api import Transport
+from mstar.transport.local import LocalTransport, Shelf
 from mstar.worker.build import build_worker
 from mstar.worker.executor import InlineExecutor
 from mstar.worker.worker import Worker
@@ -25,6 +26,8 @@ from mstar.worker.worker import Worker
 
 class LocalSystem:
     """`graphs` by family name, `settings` per family for the submodules' factories.
+
+    `transport` by worker: by default values go by reference.
 
     `replacing`: a lost worker is built again at the next turn; else when `replace` is called.
     """
@@ -37,10 +40,14 @@ class LocalSystem:
         placement: Placement | None = None,
         clock: Clock | None = None,
         patience: Patience = ENDLESS,
+        transport: Callable[[str], Transport] | None = None,
     ) -> None:
         for graph in graphs.values():
             check(graph)
         placement = placement or one_rank()
+        shelf = Shelf()
+        self._transport = transport or (lambda _: LocalTransport(shelf))
+        self._transports: dict[str, Transport] = {}
         self.clock = clock or ManualClock()
         self.bus = LocalBus()
         self._graphs = graphs
@@ -70,6 +77,10 @@ class LocalSystem:
     def _start(self, name: str, life: int) -> None:
         end = self._ends[name] = self.bus.endpoint(name)
         self._lives[name] = life
+        before = self._transports.pop(name, None)
+        if before is not None:
+            before.close()
+        transport = self._transports[name] = self._transport(name)
         self.workers[name] = build_worker(
             name,
             self._ranks[name],
@@ -79,7 +90,7 @@ class LocalSystem:
             end,
             self.clock,
             InlineExecutor(),
-            InlineTransport(),
+            transport,
         )
         for family, placed in self._placed.items():
             if name in placed.workers:

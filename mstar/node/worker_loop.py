@@ -10,7 +10,7 @@ from mstar.client.run import Run
 from mstar.clock import MonotonicClock
 from mstar.messages import WorkerReady
 from mstar.node.life import Life
-from mstar.transport.inline import InlineTransport
+from mstar.transport.choose import transport_of
 from mstar.worker.build import build_worker
 from mstar.worker.executor import ComputeThread
 
@@ -26,8 +26,11 @@ def run_worker(run: Run, name: str, life: int) -> None:
     clock = MonotonicClock()
     thread = ComputeThread(name)
     settings = {family: run.settings(family) for family in graphs}
-    worker = build_worker(name, rank, graphs, placed, settings, endpoint, clock, thread, InlineTransport())
+    transport = transport_of(run.placement.transport, name, run.directory, rank.host)
+    worker = build_worker(name, rank, graphs, placed, settings, endpoint, clock, thread, transport)
     endpoint.watch(thread.descriptor)
+    if transport.descriptor is not None:
+        endpoint.watch(transport.descriptor)
     alive = Life(endpoint)
     for family in sorted(graphs):
         if name in placed[family].workers:
@@ -46,4 +49,5 @@ def run_worker(run: Run, name: str, life: int) -> None:
         wake = min(told + PROGRESS_SECONDS, worker.next_wake() or float("inf"))
         endpoint.wait(max(0.0, wake - now))
     thread.close()
+    transport.close()
     endpoint.close()

@@ -14,6 +14,9 @@ from mstar.placement.lines import Source
 from mstar.placement.memory import merged
 from mstar.placement.seats import Placed, Replicas, Seating, Use, uses
 
+TRANSPORTS = ("shared", "tcp", "inline")
+"""How arrays go between workers: shared memory on one host, TCP between hosts, inside the messages."""
+
 Spot: TypeAlias = "str | list[str] | Mapping[str, str | list[str]]"
 """A rank, several of which each session gets one, or either of them by walk."""
 
@@ -23,6 +26,7 @@ class Rank:
     name: str
     device: str = "cpu"
     threads: int = 1
+    host: str = "127.0.0.1"  # the address at which other hosts reach it
 
     @property
     def worker(self) -> str:
@@ -37,6 +41,7 @@ class Placement:
     families: Mapping[str, Mapping[str, Any]]
     source: Source = field(default_factory=Source)
     oversubscribe: bool = False
+    transport: str = "shared"
 
     def check_threads(self, cores: int) -> None:
         """Raises Rejected if the ranks compute with more threads than there are cores, and the file does not say so."""

@@ -11,9 +11,10 @@ import yaml
 from mstar.errors import Rejected
 from mstar.placement.lines import Source, source_of
 from mstar.placement.memory import check_memory
-from mstar.placement.place import Placement, Rank
+from mstar.placement.place import TRANSPORTS, Placement, Rank
 
-FIELDS = ("ranks", "families", "oversubscribe")
+FIELDS = ("ranks", "families", "oversubscribe", "transport")
+RANK_FIELDS = ("device", "threads", "host")
 
 
 def read_placement(path: Path) -> Placement:
@@ -37,7 +38,7 @@ def placement_of(tree: Any, *, source: Source | None = None) -> Placement:
     """A placement from plain data, as it stands in the YAML file."""
     source = source or Source()
     if not isinstance(tree, dict) or not isinstance(tree.get("ranks"), dict) or not tree["ranks"]:
-        raise source.wrong("`ranks` must map names to {device, threads}", "ranks")
+        raise source.wrong("`ranks` must map names to {device, threads, host}", "ranks")
     for name in tree:
         if name not in FIELDS:
             raise source.wrong(f"unknown field {name!r}; known: {', '.join(FIELDS)}", str(name))
@@ -50,29 +51,36 @@ def placement_of(tree: Any, *, source: Source | None = None) -> Placement:
     oversubscribe = tree.get("oversubscribe", False)
     if not isinstance(oversubscribe, bool):
         raise source.wrong("`oversubscribe` must be true or false", "oversubscribe")
-    return Placement(ranks, families, source, oversubscribe)
+    transport = tree.get("transport", TRANSPORTS[0])
+    if transport not in TRANSPORTS:
+        raise source.wrong(f"`transport` must be one of {', '.join(TRANSPORTS)}", "transport")
+    return Placement(ranks, families, source, oversubscribe, transport)
 
 
 def tree_of(placement: Placement) -> dict[str, Any]:
     """The plain data that `placement_of` reads."""
     return {
-        "ranks": {rank.name: {"device": rank.device, "threads": rank.threads} for rank in placement.ranks},
+        "ranks": {
+            rank.name: {"device": rank.device, "threads": rank.threads, "host": rank.host} for rank in placement.ranks
+        },
         "families": placement.families,
         "oversubscribe": placement.oversubscribe,
+        "transport": placement.transport,
     }
 
 
 def _rank(name: str, given: Any, source: Source) -> Rank:
     fields = given or {}
     if not isinstance(fields, dict):
-        raise source.wrong(f"rank {name} must be {{device, threads}}", "ranks", name)
+        raise source.wrong(f"rank {name} must be {{device, threads, host}}", "ranks", name)
     for field in fields:
-        if field not in {"device", "threads"}:
-            raise source.wrong(f"rank {name} has an unknown field; known: device, threads", "ranks", name, str(field))
+        if field not in RANK_FIELDS:
+            known = ", ".join(RANK_FIELDS)
+            raise source.wrong(f"rank {name} has an unknown field; known: {known}", "ranks", name, str(field))
     threads = fields.get("threads", 1)
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise source.wrong(f"rank {name}: threads must be a positive integer", "ranks", name, "threads")
-    return Rank(name, str(fields.get("device", "cpu")), threads)
+    return Rank(name, str(fields.get("device", "cpu")), threads, str(fields.get("host", "127.0.0.1")))
 
 
 def _check_family(name: str, given: Any, source: Source) -> None:

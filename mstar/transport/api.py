@@ -18,14 +18,25 @@ class Transport(Protocol):
     """Packs values for other workers and unpacks theirs."""
 
     def pack(self, value: Output, to: str, owner: Owner) -> Any:
-        """The value as a message carries it. Raises TypeError for what can not travel."""
+        """The value as a message to worker `to` carries it. Raises TypeError for what can not travel."""
+        ...
+
+    def here(self, value: Any) -> bool:
+        """Whether `unpack` can be called now; else it can soon, or never if the sender is gone: ask again.
+
+        Whoever has it wait is woken by the transport's descriptor, if it has one.
+        """
         ...
 
     def unpack(self, value: Any) -> Output:
-        """What the other worker packed; it belongs to the caller. Frees what it was held in.
+        """What the other worker packed; it belongs to the caller. Frees what it was held in; to be called once.
 
         Raises Gone if the sender has freed it already: its request is over.
         """
+        ...
+
+    def drop(self, value: Any) -> None:
+        """The value will not be unpacked: its request is over here."""
         ...
 
     def free(self, request: str) -> None:
@@ -37,8 +48,15 @@ class Transport(Protocol):
         ...
 
     def counters(self) -> Mapping[str, int]:
-        """Totals since the start."""
+        """Totals since the start: bytes that went inside messages, bytes copied into what is shared, leases."""
         ...
+
+    @property
+    def descriptor(self) -> int | None:
+        """Becomes readable when a value that was not here may be."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Gone(Exception):

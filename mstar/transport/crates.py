@@ -97,7 +97,8 @@ def _crate_array(array: np.ndarray | np.generic, put: Put) -> Crate:
 
 
 def _open(packed: Crate, get: Get) -> Any:
-    body = bytearray(get(packed.body))  # a copy: its owner may write to it
+    found = get(packed.body)
+    body = found if isinstance(found, bytearray) else bytearray(found)  # a copy: its owner may write to it
     if packed.kind == "torch":
         dtype = getattr(torch, packed.dtype)
         if not body:

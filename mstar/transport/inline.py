@@ -1,4 +1,4 @@
-"""The plainest transport: arrays travel inside their messages."""
+"""The plainest transport: arrays travel inside their messages. The others do so with small ones."""
 
 from __future__ import annotations
 
@@ -15,31 +15,43 @@ from mstar.transport.crates import crate, uncrate
 class InlineTransport:
     """Holds nothing, so there is nothing to free."""
 
-    def __init__(self) -> None:
-        self._counters = {"inline_bytes": 0}
+    descriptor: int | None = None
 
-    def pack(self, value: Output, to: str, owner: Owner) -> Any:  # noqa: ARG002 - travels with its message
+    def __init__(self) -> None:
+        self._inline_bytes = 0
+
+    def pack(self, value: Output, to: str, owner: Owner) -> Any:  # noqa: ARG002 - it travels with its message
         return crate(value, self._put)
 
+    def here(self, value: Any) -> bool:  # noqa: ARG002 - it always is
+        return True
+
     def unpack(self, value: Any) -> Output:
-        opened: Output = uncrate(value, _inline)
+        opened: Output = uncrate(value, inline)
         return opened
+
+    def drop(self, value: Any) -> None:
+        pass
 
     def free(self, request: str) -> None:
         pass
 
     def census(self) -> Mapping[str, int]:
-        return {}
+        return {"leases": 0}
 
     def counters(self) -> Mapping[str, int]:
-        return self._counters
+        return {"inline_bytes": self._inline_bytes, "shared_bytes": 0, "leases_made": 0}
+
+    def close(self) -> None:
+        pass
 
     def _put(self, array: np.ndarray) -> bytes:
-        self._counters["inline_bytes"] += array.nbytes
+        self._inline_bytes += array.nbytes
         return array.tobytes()
 
 
-def _inline(body: bytes | memoryview | Lease) -> bytes | memoryview:
+def inline(body: bytes | memoryview | Lease) -> bytes | memoryview:
+    """The bytes that travelled in the message."""
     if isinstance(body, Lease):
         raise Gone(f"nothing is held in {body.arena}")
     return body

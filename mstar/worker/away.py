@@ -16,7 +16,7 @@ from mstar.bus import Endpoint
 from mstar.clock import Clock
 from mstar.engine.api import Deferred, Engine
 from mstar.graph.cursor import Cursor, Taken
-from mstar.messages import Fire, Fired, Give, Image
+from mstar.messages import Fire, Fired, Give, Image, Items
 from mstar.streaming.chunk import Span
 from mstar.tensors import Output
 from mstar.transport.api import Transport
@@ -24,7 +24,7 @@ from mstar.worker.executor import Executor
 from mstar.worker.hosted import qualified
 from mstar.worker.memory import MemoryQueue
 from mstar.worker.ready import Ready
-from mstar.worker.state import Errand, Guest, RequestState
+from mstar.worker.state import Errand, Guest, RequestState, Told
 
 
 class Away:
@@ -216,3 +216,18 @@ def _span(chunk: Span) -> Span:
         chunk.segment_final,
         chunk.final,
     )
+
+
+def cargo(message: Told) -> Any:
+    """What a transport has packed into a message."""
+    match message:
+        case Items(pieces=pieces):
+            return [piece.value for piece in pieces if not piece.none]
+        case Fire(inputs=inputs):
+            return inputs
+        case Fired(outputs=outputs):
+            return outputs
+        case Image(image=image):
+            return image
+        case _:
+            return None

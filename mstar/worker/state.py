@@ -164,9 +164,12 @@ class RequestState:
         if not seating.away and not seating.moving:
             return None
         planned = plan.nodes[node]
+        name = planned.component
         worker = seating.away.get((partition, plan.name, planned.name), here)
-        held = self.holders.get(planned.component, worker) if planned.component in seating.moving else worker
-        return None if worker == held == here else worker
+        if worker != here or name not in seating.moving:
+            return None if worker == here else worker
+        arrived = self.images.get(name, 0) >= self.moves.get(name, 0)
+        return None if arrived and self.holders.get(name, here) == here else here
 
     def full(self, stream: str, partition: str) -> bool:
         """Whether a stream takes no more items now; one into a partition that does not run takes all."""

@@ -46,7 +46,7 @@ from mstar.messages import (
 from mstar.streaming.history import History
 from mstar.tensors import Output
 from mstar.transport.api import Gone, Transport
-from mstar.worker.away import Away, Guests, Images
+from mstar.worker.away import Away, Guests, Images, cargo
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted
 from mstar.worker.intake import Intake
@@ -95,6 +95,7 @@ class Worker:
         self._memory = MemoryQueue()
         self._intake = Intake(self._sessions, self._ready, self._late, self._reject)
         self._transport = transport
+        self._parked: list[Told] = []  # messages whose arrays are on their way
         self._outlets = Outlets(endpoint, transport)
         self._inlets = Inlets(endpoint, transport, self._ready)
         self._pacing = Pacing(endpoint)
@@ -244,7 +245,11 @@ class Worker:
         if request is None:
             session = self._sessions.get(session_of(message.request))
             if session is None or not session.hold(message):
+                self._transport.drop(cargo(message))
                 self._late()
+            return
+        if not self._transport.here(cargo(message)):
+            self._parked.append(message)
             return
         try:
             self._take_up(request, message)
@@ -271,6 +276,13 @@ class Worker:
             case Image():
                 self._images.arrive(request, message)
 
+    def _unpark(self) -> None:
+        """Take up messages whose arrays have come."""
+        self._transport.here(None)
+        parked, self._parked = self._parked, []
+        for message in parked:
+            self._hear(message)
+
     def _refresh(self, request: RequestState) -> None:
         for partition in list(request.cursors):
             self._ready.refresh(request, partition)
@@ -295,6 +307,8 @@ class Worker:
 
     def schedule(self) -> bool:
         """Hand the next batch to the executor, if it is free and something can run."""
+        if self._transport.descriptor is not None:
+            self._unpark()
         self._send_away()
         scheduled = not self._flight and self._schedule()
         self._inlets.tell()
@@ -519,6 +533,10 @@ class Worker:
         session.bury(request.name)
         self._measures.ended(request)
         self._transport.free(request.name)
+        for message in self._parked:
+            if message.request == request.name:
+                self._transport.drop(cargo(message))
+        self._parked = [message for message in self._parked if message.request != request.name]
         self._pacing.forget(request)
         self._memory.served(request)
         for partition, cursor in request.cursors.items():
@@ -576,6 +594,7 @@ class Worker:
             "errands": sum(len(request.errands) for request in requests),
             "guests": sum(len(request.guests) for request in requests),
             "images": len(self._images),
+            "parked": len(self._parked),
             "outlets": sum(len(request.outlets) for request in requests),
             **self._transport.census(),
             "early_messages": sum(len(session.early) for session in sessions),

@@ -228,5 +228,10 @@ class _Builder:
         return RandomWalk(section, {name: zlib.crc32(name.encode()) for name in names}, self.chunks)
 
 
+def random_walk(random: Random) -> RandomWalk:
+    """A walk drawn from a source of randomness."""
+    return _Builder(random).walk()
+
+
 def random_walks() -> st.SearchStrategy[RandomWalk]:
-    return st.randoms(use_true_random=False).map(lambda random: _Builder(random).walk())
+    return st.randoms(use_true_random=False).map(random_walk)

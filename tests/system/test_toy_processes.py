@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import pytest_asyncio
 
@@ -153,6 +152,4 @@ async def test_the_conductor_hears_of_walks_not_of_tokens(launched: Launched) ->
         events = await all_of(request)
         assert len(events) > 5
         counts.append(await messages() - before)
-    # Progress reports come once a second at most; the answers differ by 1,200 tokens.
-    assert abs(counts[1] - counts[0]) <= 10
-    assert np.all(np.array(counts) < 20)
+    assert counts[0] == counts[1] < 10  # the answers differ by 1,200 tokens

@@ -70,14 +70,15 @@ def test_without_a_file_everything_is_on_one_rank() -> None:
             8,
             "partition lm of family toy is in no walk",
         ),
+        ("families:", "transport: pigeon\nfamilies:", 5, "`transport` must be one of shared, tcp, inline"),
         ("families:", "oversubscribe: 1\nfamilies:", 5, "`oversubscribe` must be true or false"),
         ("threads: 2}", "threads: none}", 4, "rank main: threads must be a positive integer"),
         ("threads: 2}", "threads: true}", 4, "rank main: threads must be a positive integer"),
         ("threads: 1}", "threads: 0}", 3, "rank ear: threads must be a positive integer"),
-        ("{threads: 1}", "{cores: 1}", 3, "rank ear has an unknown field; known: device, threads"),
-        ("{threads: 1}", "7", 3, "rank ear must be {device, threads}"),
-        ("ranks:", "rank:", None, "`ranks` must map names to {device, threads}"),
-        ("families:", "family:", 5, "unknown field 'family'; known: ranks, families, oversubscribe"),
+        ("{threads: 1}", "{cores: 1}", 3, "rank ear has an unknown field; known: device, threads, host"),
+        ("{threads: 1}", "7", 3, "rank ear must be {device, threads, host}"),
+        ("ranks:", "rank:", None, "`ranks` must map names to {device, threads, host}"),
+        ("families:", "family:", 5, "unknown field 'family'; known: ranks, families, oversubscribe, transport"),
         ("default: main", "defaults: main", 6, "family toy must be {default, partitions, nodes, memory}"),
         ("{vad: ear, turn: ear}", "[vad]", 8, "`nodes` of family toy must map nodes to ranks"),
         ("{vad: ear, turn: ear}", "{vad: ear", 9, "expected ',' or '}'"),
@@ -150,4 +151,3 @@ def test_every_shipped_file_places_its_family(path: Path) -> None:
     placement = read_placement(path)
     placed = placement.place(family, load_graph(module_of(family), {}))
     assert set(placed.workers) == {rank.worker for rank in placement.ranks}
-    assert not placed.seat().away

@@ -6,9 +6,11 @@ import asyncio
 from dataclasses import dataclass
 
 from aiohttp import web
+from prometheus_client import Gauge
 
 from mstar.errors import Rejected
 from server.door import SERVER, Handler, authorised
+from server.metrics import Metrics
 from server.robot.fragment import read_fragment
 from server.robot.guests import UNSUPPORTED, Guest, publisher, viewer
 from server.robot.live import Robot
@@ -28,20 +30,20 @@ RETRY_SECONDS = 5
 class _Kept:
     guest: Guest
     task: asyncio.Task[None]
-    session: str
-    path: str
 
 
 class Guests:
     """All of one server, by the address that each was given."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._kept: dict[str, _Kept] = {}
 
     def add(self, guest: Guest, session: str, path: str) -> str:
         """Let it run → its address."""
         address = f"{path}/{session}/{guest.id}"
-        self._kept[address] = _Kept(guest, asyncio.create_task(self._run(guest, address)), session, path)
+        gauge = self._metrics.sessions.labels(path.removeprefix("/"))
+        self._kept[address] = _Kept(guest, asyncio.create_task(self._run(guest, address, gauge)))
         return address
 
     def find(self, request: web.Request) -> Guest:
@@ -62,11 +64,13 @@ class Guests:
         for kept in list(self._kept.values()):
             await self.end(kept.guest)
 
-    async def _run(self, guest: Guest, address: str) -> None:
+    async def _run(self, guest: Guest, address: str, gauge: Gauge) -> None:
+        gauge.inc()
         try:
             await guest.run()
         finally:
             del self._kept[address]
+            gauge.dec()
             await guest.free()
 
 
@@ -170,7 +174,7 @@ async def empty(request: web.Request) -> web.Response:
 
 def add_guests(app: web.Application) -> None:
     """Add the routes."""
-    guests = app[GUESTS] = Guests()
+    guests = app[GUESTS] = Guests(app[SERVER].metrics)
 
     async def ended(_: web.Application) -> None:
         await guests.end_all()

@@ -21,6 +21,7 @@ import numpy as np
 
 from server.robot.frames import Encoding, Frame, Kind, Shot, pack_frame
 from tests.bench.report import Gate, Metric, Row, Sample
+from tests.bench.serving import Served
 from tests.clients.conftest import POLICY, Serving, serving
 from tests.clients.robot_rtc import CameraTrack, robot
 from tests.painter.watcher import CAMERAS
@@ -55,8 +56,10 @@ def run(*, quick: bool) -> Row:
             "raw": _raw, "jpeg": _jpeg, "vp8": _vp8
         }  # fmt: skip
         for name, way in ways.items():
-            before, chunks = _counts(server), _Chunks()
+            chunks, served = _Chunks(), Served(server.url, server.process)
+            before, began, cpu = _counts(server), time.monotonic(), served.cpu_seconds()
             asyncio.run(way(server, seconds, chunks))
+            cores = (served.cpu_seconds() - cpu) / (time.monotonic() - began)
             after = _counts(server)
             fates = {fate: after.get(fate, 0.0) - before.get(fate, 0.0) for fate in after}
             third = max(1, len(chunks.ages) // 3)
@@ -65,6 +68,7 @@ def run(*, quick: bool) -> Row:
                 Metric(f"{name}_age", "ms", tuple(chunks.ages)),
                 Metric(f"{name}_spread", "ms", tuple(chunks.spreads)),
                 Metric(f"{name}_growth", "×", (growth,), Gate("p50", QUEUEING)),
+                Metric(f"{name}_cores", "cores", (cores,)),
                 *(Metric(f"{name}_{fate}", "frames", (count,)) for fate, count in sorted(fates.items())),
             ]
             samples += [{"way": name, "age": age} for age in chunks.ages]

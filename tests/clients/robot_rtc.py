@@ -180,14 +180,14 @@ class RtcRobot:
 @asynccontextmanager
 async def robot(
     server: Serving,
-    cameras: Sequence[MediaStreamTrack] = (),
+    tracks: Sequence[MediaStreamTrack] = (),
     *,
     watching: bool = False,
     wall: bool = True,
     **query: str,
 ) -> AsyncIterator[RtcRobot]:
     """A robot in a session."""
-    client = RtcRobot(server, cameras, watching=watching, wall=wall)
+    client = RtcRobot(server, tracks, watching=watching, wall=wall)
     try:
         await client.connect(**query)
         yield client

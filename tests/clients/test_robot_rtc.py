@@ -157,6 +157,20 @@ async def test_a_lost_connection_is_resumed_with_a_new_epoch(painters: Serving) 
             assert client.channel.readyState in {"open", "closing", "closed"}
 
 
+async def test_a_camera_that_freezes_is_told_and_done_without(painters: Serving) -> None:
+    left, right = CameraTrack(lambda _: plain(RED)), CameraTrack(lambda _: plain(BLUE))
+    async with robot(painters, [left, right], model=POLICY, cameras="left,right") as client:
+        client.state(0.0, 0.0)
+        client.send("session.update", session={"cameras": ["left", "right"], "prompt": "x", "wait_ms": 20000})
+        assert (await client.chunk())["missing"] == []
+        left.runs.clear()
+        client.send("session.update", session={"frozen_ms": 1500, "stale_ms": 1000, "wait_ms": 1000})
+        assert (await client.event("camera.frozen"))["camera"] == "left"
+        assert (await client.chunk())["missing"] == ["left"]
+        left.runs.set()
+        assert (await client.event("camera.back"))["camera"] == "left"
+
+
 async def test_h264_is_seen_as_well(painters: Serving) -> None:
     client = RtcRobot(painters, [CameraTrack(lambda _: plain(GREEN))])
     (camera,) = client.peer.getTransceivers()

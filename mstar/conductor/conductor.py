@@ -43,6 +43,9 @@ from mstar.placement import Placed
 
 Out: TypeAlias = list[tuple[str, Message]]
 
+AWAY = 1 << 30
+"""Sessions that a worker which is being replaced counts as having."""
+
 
 class Conductor:
     """`graphs` and `placed` by family name; `patience` says when a worker that stands still is taken for lost."""
@@ -148,8 +151,10 @@ class Conductor:
         return [(worker, opened) for worker in seating.workers]
 
     def _load(self) -> Counter[str]:
-        """Sessions pinned to each worker."""
-        return Counter(worker for session in self._sessions.values() for worker in session.seating.pins)
+        """Sessions pinned to each worker; one that is not there is taken last."""
+        load = Counter(worker for session in self._sessions.values() for worker in session.seating.pins)
+        load.update({worker: AWAY for worker in self._workers if not self._workers.up(worker)})
+        return load
 
     def _close(self, name: str) -> Out:
         self._recovery.forget(name)
@@ -165,7 +170,8 @@ class Conductor:
     def _start(self, message: StartRequest, now: float) -> Out:
         session = self._sessions.get(message.session)
         if session is None:
-            return []
+            client = self._recovery.opening(message.session)
+            return self._recovery.hold(message, client, now) if client else []
         task = self._tasks.get((session.family, message.task))
         wrong = self._wrong(session.family, task, message)
         if wrong is not None or task is None:
@@ -225,9 +231,11 @@ class Conductor:
         return [] if request.running else self._end(message.request, "done")
 
     def _interrupt(self, name: str) -> Out:
-        session = self._sessions.get(session_of(name))
-        if session is not None and self._recovery.forget(session_of(name), name):  # it had not begun
-            return [*self._recovery.unbegun(session_of(name), name), (session.client, RequestEnded(name, "cancelled"))]
+        session = session_of(name)
+        known = self._sessions.get(session)
+        client = known.client if known is not None else self._recovery.opening(session)
+        if client and self._recovery.forget(session, name):  # it had not begun
+            return [*self._recovery.unbegun(session, name), (client, RequestEnded(name, "cancelled"))]
         return self._end(name, "cancelled")
 
     def _end(self, name: str, status: str, why: StepFailed | None = None) -> Out:

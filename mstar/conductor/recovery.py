@@ -81,15 +81,20 @@ class Recovery:
         out: Out = []
         for lost in self._workers.tick(now):
             out += self._lost(lost, now)
-        for held in self._waiting.overdue(now):
-            out += self._refuse(held)
+        for late in self._waiting.overdue(now):
+            out += self._refuse(late.message, late.client)
         return out
 
     # ------------------------------------------------------------------------------------------ waiting
 
     def hold(self, message: Held, client: str, now: float) -> Out:
         """Keep a message until all workers of its session know it; one too many is refused."""
-        return [] if self._waiting.hold(message, now) else self._refuse(message, client)
+        return [] if self._waiting.hold(message, client, now) else self._refuse(message, client)
+
+    def opening(self, session: str) -> str:
+        """The client whose session waits to be opened; "" if there is none of that name."""
+        waiting = (each for each in self._waiting if isinstance(each.message, OpenSession))
+        return next((each.client for each in waiting if each.message.session == session), "")
 
     def forget(self, session: str, request: str = "") -> bool:
         """Nobody wants what waits of a session (of one request of it) → whether there was any."""
@@ -99,15 +104,8 @@ class Recovery:
 
         return bool(self._waiting.take(meant))
 
-    def _refuse(self, held: Held, client: str = "") -> Out:
-        match held:
-            case OpenSession():
-                client, request = held.client, ""
-            case StartRequest(session=session, request=request):
-                known = self._sessions.get(session)
-                client = client or (known.client if known is not None else "")
-        if not client:
-            return []
+    def _refuse(self, held: Held, client: str) -> Out:
+        request = held.request if isinstance(held, StartRequest) else ""
         text = "A worker is being replaced and was not ready in time."
         return [*self.unbegun(held.session, request), (client, Refused(held.session, request, "not_ready", text))]
 
@@ -142,7 +140,7 @@ class Recovery:
         clients = {session.client for session in self._sessions.values() if name in session.away}
         up = WorkerUp(name, self._workers.life(name), seconds)
         out: Out = [(party, up) for party in (LAUNCHER, *sorted(clients))]
-        for held in self._waiting.take(lambda each: isinstance(each, OpenSession)):
+        for held in self._waiting.take(lambda each: each.session not in self._sessions):
             out += self._again(held, now)
         return out
 

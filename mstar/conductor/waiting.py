@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from mstar.messages import OpenSession, StartRequest
 
@@ -11,34 +12,43 @@ MOST = 1024
 Held = OpenSession | StartRequest
 
 
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A message, and who is told if it comes to nothing."""
+
+    message: Held
+    client: str
+    due: float
+
+
 class Waiting:
     """In order of arrival; `seconds` after that a message is let go of."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._held: list[tuple[float, Held]] = []
+        self._waiters: list[Waiter] = []
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._waiters)
 
-    def __iter__(self) -> Iterator[Held]:
-        return (message for _, message in self._held)
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self._waiters)
 
-    def hold(self, message: Held, now: float) -> bool:
+    def hold(self, message: Held, client: str, now: float) -> bool:
         """False if too many wait."""
-        if len(self._held) >= MOST:
+        if len(self._waiters) >= MOST:
             return False
-        self._held.append((now + self._seconds, message))
+        self._waiters.append(Waiter(message, client, now + self._seconds))
         return True
 
     def take(self, wanted: Callable[[Held], bool]) -> list[Held]:
         """Take out what is wanted."""
-        taken = [message for _, message in self._held if wanted(message)]
-        self._held = [each for each in self._held if not wanted(each[1])]
+        taken = [each.message for each in self._waiters if wanted(each.message)]
+        self._waiters = [each for each in self._waiters if not wanted(each.message)]
         return taken
 
-    def overdue(self, now: float) -> list[Held]:
+    def overdue(self, now: float) -> list[Waiter]:
         """Take out what has waited for too long."""
-        late = [message for due, message in self._held if due <= now]
-        self._held = [each for each in self._held if each[0] > now]
+        late = [each for each in self._waiters if each.due <= now]
+        self._waiters = [each for each in self._waiters if each.due > now]
         return late

@@ -237,6 +237,33 @@ def test_a_session_that_waits_is_opened_when_the_worker_is_there(stage: Stage) -
     assert [to for to, _ in of(out, SessionOpened)] == [EAR, MAIN]
 
 
+def test_a_session_that_waits_may_be_asked_already(stage: Stage) -> None:
+    stage.exit(MAIN)
+    stage.open()
+    assert stage.start(0) == []
+    stage.start(1)
+    assert of(stage.say(Interrupt("s.1")), RequestEnded) == [("server", RequestEnded("s.1", "cancelled"))]
+    out = stage.ready(MAIN)
+    assert [each.request for _, each in of(out, BeginRequest)] == ["s.0"]
+    stage.exit(MAIN)
+    stage.open("t")
+    stage.start(0, session="t")
+    refused = [message for _, message in of(stage.wait(20, EAR), Refused)]
+    assert [(each.session, each.request) for each in refused] == [("t", ""), ("t", "t.0")]
+
+
+def test_a_new_session_takes_the_replica_that_is_there() -> None:
+    ranks = {"ranks": {"main": {}, "s0": {}, "s1": {}}, "oversubscribe": True}
+    replicas = placement_of({**ranks, "families": {"toy": {"default": "main", "nodes": {"vocoder": ["s0", "s1"]}}}})
+    conductor = Conductor({"toy": GRAPH}, {"toy": replicas.place("toy", GRAPH)}, PATIENCE)
+    for name in (MAIN, "worker.s0", "worker.s1"):
+        conductor.handle(WorkerReady(name, "toy", 7), 0)
+    conductor.handle(WorkerExited("worker.s0", 1, DIED), 0)
+    for number in range(5):
+        out = conductor.handle(OpenSession(f"s{number}", "toy", "server"), 0)
+        assert {to for to, _ in of(out, SessionOpened)} == {MAIN, "worker.s1"}
+
+
 def test_what_waits_can_be_interrupted_and_closed(stage: Stage) -> None:
     stage.open()
     stage.exit(MAIN)

@@ -219,16 +219,16 @@ class Recomputable(Protocol):
 
 @runtime_checkable
 class Capturable(Protocol):
-    """A KVSubmodule whose forward is `conclude(network(packed.tensors, attention), packed, step)`.
+    """A KVSubmodule whose forward is `conclude(compute(packed.tensors, attention), packed, step)`.
 
-    So that the network can be captured as a CUDA graph, or compiled. The first axis of every tensor counts the step's
-    tokens, or its calls.
+    So that what it computes can be captured as a CUDA graph, or compiled. The first axis of every tensor counts the
+    step's tokens, or its calls.
     """
 
-    def network(self, tensors: Mapping[str, Tensor], attention: Attention) -> Mapping[str, Tensor]:
+    def compute(self, tensors: Mapping[str, Tensor], attention: Attention) -> Mapping[str, Tensor]:
         """Tensors to tensors, on the device alone: nothing is read back, nothing depends on values."""
         ...
 
     def conclude(self, computed: Mapping[str, Tensor], packed: Packed, step: Step) -> Outputs:
-        """What the network computed, sampled and told."""
+        """What was computed, sampled and told."""
         ...

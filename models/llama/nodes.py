@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from models.blocks.linear import Kernel
 from models.blocks.values import integer, ints, record
@@ -17,7 +18,7 @@ from models.llama.fused import SHORT, FusedStack
 from models.llama.network import Llama
 from models.llama.weights import read_weights
 from mstar.errors import Rejected, WeightsError
-from mstar.submodule import STATE, Call, KVGeometry, Many, Output, Outputs, Packed, Row, Sampling, Step
+from mstar.submodule import STATE, Attention, Call, KVGeometry, Many, Output, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Value
 
 MAX_TOKENS = 512
@@ -83,11 +84,20 @@ class LMSubmodule:
         return Packed(tensors, rows)
 
     def forward(self, packed: Packed, step: Step) -> Outputs:
-        if step.attention is None or step.sample is None:
+        if step.attention is None:
+            raise ValueError("a language model needs a KV engine")
+        return self.conclude(self.compute(packed.tensors, step.attention), packed, step)
+
+    def compute(self, tensors: Mapping[str, Tensor], attention: Attention) -> Mapping[str, Tensor]:
+        """ids [tokens], and where a row has several, `last` [calls] → logits [calls, vocab]."""
+        hidden = self.network.forward(tensors["ids"], attention.positions, attention, tensors.get("last"))
+        return {"logits": self.network.logits(hidden)}
+
+    def conclude(self, computed: Mapping[str, Tensor], packed: Packed, step: Step) -> Outputs:
+        """The tokens drawn, and what they are to whom."""
+        if step.sample is None:
             raise ValueError("a language model needs a KV engine with sampling")
-        network, tensors = self.network, packed.tensors
-        hidden = network.forward(tensors["ids"], step.attention.positions, step.attention, tensors.get("last"))
-        tokens = step.sample(network.logits(hidden)).tolist()
+        tokens = step.sample(computed["logits"]).tolist()
         drawn = zip(step.calls, tokens, packed.rows, strict=True)
         states, usages = zip(*(self._account(call, token, row) for call, token, row in drawn), strict=True)
         spoken = [self._spoken(token, usage is not None) for token, usage in zip(tokens, usages, strict=True)]

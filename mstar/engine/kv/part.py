@@ -56,7 +56,7 @@ class Part:
         self.capturable = submodule if isinstance(submodule, Capturable) else None
         self.compiled: Network | None = None
         if self.capturable is not None and settings.compile:
-            self.compiled = torch.compile(self.capturable.network, dynamic=True)
+            self.compiled = torch.compile(self.capturable.compute, dynamic=True)
         self.graphs = self._graphs()
         self.main = geometry.labels[0]
         self.crosses = geometry.cross_context > 0
@@ -69,7 +69,7 @@ class Part:
         """Captured graphs, where the device, the attention and the submodule allow them."""
         if self.capturable is None or not self.settings.graphs or not isinstance(self.backend, FixedSizes):
             return None
-        return GraphRunner(self.compiled or self.capturable.network, self.backend.fixed, CudaRecorder())
+        return GraphRunner(self.compiled or self.capturable.compute, self.backend.fixed, CudaRecorder())
 
     def prepare(self, firing: Firing, call: Call, before: Sequence[Prepared]) -> Prepared | Deferred | Partial:
         """Find out what the firing computes, and give it its sequence cut to what it may reuse.

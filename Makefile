@@ -92,6 +92,10 @@ test-slow: $(TESTS) weights
 bench: $(BENCH) weights
 	$(BIN)/python -m tests.bench
 
+# On a machine with a CUDA device: see docs/gpu.md.
+bench-gpu: $(TESTS)
+	$(BIN)/python -m tests.gpu
+
 clean:
 	rm -rf $(VENV) node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -60,13 +60,18 @@ class Server:
         self.use(self.client)
 
     def use(self, client: Client) -> None:
-        """From now on sessions are opened with this one."""
+        """From now on sessions are opened with this one; those of another one are over."""
+        for session in self.traces.open:
+            self._over(session)
         self.client = client
         self.client.on_first = self.metrics.came
         self.client.on_freed = self._freed
 
     def _freed(self, session: str, seconds: float) -> None:
         self.metrics.freed.observe(seconds)
+        self._over(session)
+
+    def _over(self, session: str) -> None:
         self.traces.end(session)
         tape = self.taped.pop(session, None)
         if tape is not None:

@@ -74,6 +74,11 @@ class Traces:
         return self._tracks.get(name)
 
     @property
+    def open(self) -> list[str]:
+        """The runtime's names of the sessions that have not ended."""
+        return [track.runtime for track in self.known if not track.ended]
+
+    @property
     def known(self) -> Iterable[Track]:
         """All sessions, the oldest first."""
         return dict.fromkeys(self._tracks.values())

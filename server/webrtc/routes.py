@@ -161,6 +161,7 @@ async def _call(request: web.Request, server: Server, asked: Asked, sdp: str) ->
     except BaseException as why:
         if call is not None:
             await call.free()
+            watch.end(asyncio.get_running_loop().time())
         await runtime.close()
         seat.leave()
         if isinstance(why, OSError):

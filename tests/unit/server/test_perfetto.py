@@ -146,4 +146,5 @@ def test_ended_sessions_are_known_for_a_while() -> None:
     traces.end("last")
     assert traces.find("sess_first") is traces.find("first") is None
     assert traces.find("open") is not None
+    assert traces.open == ["open"]
     assert len(list(traces.known)) == ENDED + 1

@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mstar.client import Slice
 from server.session.commands import InterruptTask, StartTask
 from server.session.options import Options
-from server.session.partials import LONGEST_SECONDS
+from server.session.partials import LONGEST_SECONDS, SETTLED_SECONDS
 from server.session.prefix import Prefix
 from tests.unit.server.driver import ITEM_SECONDS, Driver
 
@@ -84,7 +85,6 @@ def test_words_come_while_the_user_speaks() -> None:
     assert all(each.settings == {"background": True} for each in passes(driver))
     driver.hear([0.01] * round(0.6 / ITEM_SECONDS))
     last = passes(driver)[-1]
-    assert last.settings == {}
     assert last.key in driver.tasks
     driver.emit(last.key, "transcript", {"text": " ".join(said)})
     done = driver.last(COMPLETED)
@@ -132,6 +132,30 @@ def test_all_passes_together_cost_a_small_multiple_of_one() -> None:
     assert lengths == sorted(lengths)
     assert sum(lengths) < 6 * max(lengths)
     assert lengths[0] < 1.5
+
+
+def test_a_long_turn_is_settled_at_its_pauses() -> None:
+    driver = transcribing()
+    said: list[str] = []
+    for second in range(60):
+        said.append(f"w{second}")
+        driver.hear([0.9] * round(0.8 / ITEM_SECONDS) + [0.01] * 5)  # too short a pause to end the turn
+        for task in passes(driver):
+            if task.key in driver.tasks:
+                given = task.inputs["audio"]
+                assert isinstance(given, Slice)
+                words = said[round(given.start * ITEM_SECONDS * 0.96) : round(given.stop * ITEM_SECONDS)]
+                driver.emit(task.key, "transcript", {"text": " ".join(words)})
+                driver.done(task.key)
+    slices = [each.inputs["audio"] for each in passes(driver)]
+    lengths = [(each.stop - each.start) * ITEM_SECONDS for each in slices if isinstance(each, Slice)]
+    assert max(lengths) < SETTLED_SECONDS + 2
+    assert sum(lengths) < 7 * 60
+    driver.hear([0.01] * 20)
+    done = driver.last(COMPLETED)
+    assert done["transcript"] == deltas(driver)
+    assert driver.types().count(COMPLETED) == 1
+    assert len(done["transcript"].split()) > 50
 
 
 def test_one_pass_at_a_time_and_none_is_left() -> None:

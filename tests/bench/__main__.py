@@ -22,8 +22,8 @@ from tests.bench.machine import ROOT, Machine, Watch, load, this_machine
 from tests.bench.report import Row, markdown, table
 
 ROWS = (
-    "voice", "bargein", "sessions", "idle", "lm", "asr", "tts", "tts_load", "pi05", "rollout", "plan", "feed", "video",
-    "firing",
+    "voice", "bargein", "sessions", "idle", "lm", "asr", "tts", "tts_load", "orpheus", "pi05", "rollout", "plan",
+    "feed", "video", "firing", "throughput", "memory",
 )  # fmt: skip
 """A module of this folder each, with `run(quick) → Row`."""
 BUSY = 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from mstar.errors import Rejected
@@ -19,7 +20,7 @@ class Fragment:
 
 
 def read_fragment(text: str) -> Fragment:
-    """Raises Rejected for what is none. Candidates that can not be used (TCP, mDNS) are passed over."""
+    """Raises Rejected for what is none. Candidates that can not be used (TCP, names) are passed over."""
     user, mid, found = "", "", []
     lines = [line for line in text.replace("\r\n", "\n").split("\n") if line]
     if len(lines) > MOST:
@@ -44,4 +45,10 @@ def read_fragment(text: str) -> Fragment:
 
 def _usable(candidate: str) -> bool:
     parts = candidate.split()
-    return len(parts) >= 8 and parts[2].lower() == "udp" and not parts[4].endswith(".local")
+    if len(parts) < 8 or parts[2].lower() != "udp":
+        return False
+    try:
+        ipaddress.ip_address(parts[4])
+    except ValueError:
+        return False  # a name would have to be looked up
+    return True

@@ -31,7 +31,7 @@ def test_settings_of_families() -> None:
 
 
 def test_a_family_brings_its_placement() -> None:
-    assert {rank.name for rank in placement_for(None, ["voice"]).ranks} == {"ear", "main"}
+    assert {rank.name for rank in placement_for(None, ["voice"]).ranks} == {"ear", "main", "speech"}
     assert [rank.name for rank in placement_for(None, ["toy"]).ranks] == ["main"]
 
 

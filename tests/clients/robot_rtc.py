@@ -159,7 +159,8 @@ class RtcRobot:
         event = json.loads(message)
         if event["type"] == "clock.ping":
             wall = {"wall": time.time()} if self._wall else {}
-            self.send("clock.pong", id=event["id"], t=self.now, **wall)
+            if self.channel.readyState == "open":
+                self.send("clock.pong", id=event["id"], t=self.now, **wall)
             return
         async with self._arrived:
             self.events.append(event)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
-from tests.clients.conftest import Serving
+from tests.clients.conftest import ROOT, Serving, serving
 from tests.clients.speech import held, settles
 
 VISITS = 1000
@@ -62,15 +65,40 @@ async def visit(http: aiohttp.ClientSession, server: Serving, draw: random.Rando
             transport.abort()
 
 
-async def test_random_cancels_and_hang_ups_leave_nothing(toy_server: Serving) -> None:
-    baseline = held(toy_server)
+async def leave(server: Serving, visits: int) -> None:
+    """So many visits, some at once; afterwards the server holds what it held."""
+    baseline = held(server)
     draw = random.Random(5)
     gate = asyncio.Semaphore(TOGETHER)
 
     async def one(http: aiohttp.ClientSession) -> None:
         async with gate:
-            await visit(http, toy_server, draw)
+            await visit(http, server, draw)
 
     async with aiohttp.ClientSession() as http:
-        await asyncio.gather(*(one(http) for _ in range(VISITS)))
-    assert await asyncio.to_thread(settles, toy_server, baseline)
+        await asyncio.gather(*(one(http) for _ in range(visits)))
+    assert await asyncio.to_thread(settles, server, baseline)
+
+
+async def test_random_cancels_and_hang_ups_leave_nothing(toy_server: Serving) -> None:
+    await leave(toy_server, VISITS)
+
+
+@pytest.fixture(scope="module")
+def voice(smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path) -> Iterator[Serving]:
+    yield from serving("voice", "--placement", str(ROOT / "models" / "voice" / "placement-speech.yaml"))
+
+
+@pytest.mark.slow
+async def test_a_real_voice_that_is_cancelled_and_left_keeps_nothing(voice: Serving) -> None:
+    """Afterwards a text sounds as it did before."""
+    before = await spoken(voice)
+    await leave(voice, VISITS)
+    assert await spoken(voice) == before
+
+
+async def spoken(server: Serving) -> bytes:
+    body = {"input": "All is well, and nobody is waiting.", "response_format": "pcm", "seed": 3}
+    async with aiohttp.ClientSession() as http, http.post(f"{server.url}/v1/audio/speech", json=body) as answer:
+        assert answer.status == 200
+        return await answer.read()

@@ -26,12 +26,12 @@ class FunctionTool(Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
-class CalledFunction(Struct, forbid_unknown_fields=True):
+class CalledFunction(Struct):
     name: str
     arguments: str
 
 
-class ToolCall(Struct, forbid_unknown_fields=True):
+class ToolCall(Struct):
     id: str
     function: CalledFunction
     type: Literal["function"] = "function"
@@ -50,17 +50,15 @@ class AudioId(Struct):
     id: str
 
 
-class Message(Struct, forbid_unknown_fields=True):
-    """`name` has no effect; `audio` names a spoken answer of this server."""
+class Message(Struct):
+    """`audio` names a spoken answer of this server. Clients send answers back with whatever fields they came with."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[AnyPart] | None = None
-    name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
     audio: AudioId | None = None
-    annotations: Any = None
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ FIELD_BYTES = 64 * 1024
 """Longest value of a form's other fields."""
 FIELDS = 64
 CHUNK = 64 * 1024
+IDLE_SECONDS = 30.0
+"""How long nothing of a body may come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ async def body_of(request: web.Request, limit: int = BODY_BYTES) -> bytes:
     if (request.content_length or 0) > limit:
         raise too_large("The body", limit)
     body = bytearray()
-    async for chunk in request.content.iter_chunked(CHUNK):
+    while chunk := await _soon(request.content.read(CHUNK)):
         body += chunk
         if len(body) > limit:
             raise too_large("The body", limit)
@@ -72,7 +74,7 @@ async def form_of(request: web.Request) -> Form:
     fields: list[tuple[str, str]] = []
     try:
         reader = await request.multipart()
-        while (part := await reader.next()) is not None:
+        while (part := await _soon(reader.next())) is not None:
             if not isinstance(part, BodyPartReader) or part.name is None:
                 raise Rejected("A part of the form has no name.", code="invalid_form")
             if len(fields) >= FIELDS:
@@ -92,9 +94,18 @@ async def form_of(request: web.Request) -> Form:
     return Form(file, tuple(fields))
 
 
+async def _soon(reading: Awaitable[T]) -> T:
+    """Raises Refusal(408) for a client that stops in the middle."""
+    try:
+        async with asyncio.timeout(IDLE_SECONDS):
+            return await reading
+    except TimeoutError:
+        raise Refusal(408, "request_timeout", f"Nothing of the body came for {IDLE_SECONDS:g} seconds.") from None
+
+
 async def _read(part: BodyPartReader, limit: int) -> bytes:
     read = bytearray()
-    while chunk := await part.read_chunk(CHUNK):
+    while chunk := await _soon(part.read_chunk(CHUNK)):
         read += chunk
         if len(read) > limit:
             raise Refusal(413, "body_too_large", f"'{part.name}' is longer than {limit // 1024} KiB.", part.name)

@@ -12,7 +12,8 @@ from aiohttp import web
 from mstar.client import Session as Runtime
 from mstar.errors import Rejected
 from server.door import SERVER, Server, allowed
-from server.limits import Account
+from server.http import reading
+from server.limits import BODY_BYTES, Account
 from server.security import Refusal, key_of
 from server.sessions import admitted, opened
 from server.speech.offers import Said, speaking
@@ -81,8 +82,5 @@ async def with_tasks(work: Callable[[asyncio.TaskGroup], Awaitable[T]]) -> T:
 
 
 async def body_of(request: web.Request) -> dict[str, Any]:
-    """The JSON object of a request. Raises Refusal(413) or Rejected."""
-    try:
-        return tree_of(await request.read())
-    except web.HTTPRequestEntityTooLarge:
-        raise Refusal(413, "body_too_large", "The body is longer than 1 MiB.") from None
+    """The JSON object of a request. Raises Refusal(408, 413) or Rejected."""
+    return tree_of(await reading.body_of(request, BODY_BYTES))

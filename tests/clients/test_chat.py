@@ -120,7 +120,7 @@ async def test_tools_are_offered_called_and_answered(sdk: AsyncOpenAI) -> None:
     assert call.type == "function"
     assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris"})
     messages += [
-        choice.message.model_dump(exclude_unset=True),
+        choice.message.model_dump(),
         {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
     ]
     found = await sdk.chat.completions.create(model="toy", messages=messages, tools=WEATHER)

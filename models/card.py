@@ -61,7 +61,9 @@ class Speech:
     """A family that says what a client writes. Names of its task and stream, and what its sound is like.
 
     Task `say` (no inputs), fed by the request's own live stream `written`: pieces of text, cut anywhere; a cut of the
-    stream is a border (flush), its end ends the response. Settings of the request: `voice`, `speed`, `seed`. Emissions:
+    stream is a border (flush), its end ends the response. The last item must be a cut, an empty one if need be: an end
+    that comes by itself, behind an item that was taken, runs no node any more, and text that no clause has taken is not
+    said. Settings of the request: `voice`, `speed`, `seed`. Emissions:
       `audio`      {"pcm": float32 [n], "start": first sample of the response's audio}, and "trimmed" if silence was cut
                    from the beginning
       `alignment`  as of `Conversation`, its characters those of all the text written; only if the family is `aligned`

@@ -53,6 +53,12 @@ def _parser() -> argparse.ArgumentParser:
         "--step-seconds", type=float, default=Patience().step, help="a worker whose step takes so long is replaced"
     )
     serve.add_argument(
+        "--waiting-seconds",
+        type=float,
+        default=Patience().waiting,
+        help="what is asked of a worker that is being replaced waits so long",
+    )
+    serve.add_argument(
         "--warm-spare", action="store_true", help="keep a process loaded that takes a lost worker's place sooner"
     )
     serve.add_argument("--strict-truncate", action="store_true", help="refuse truncation beyond an item's end")
@@ -99,7 +105,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         idle_seconds=options.idle_seconds,
         session_seconds=options.session_seconds,
         drain_seconds=options.drain_seconds,
-        patience=Patience(silent=options.silent_seconds, step=options.step_seconds),
+        patience=Patience(silent=options.silent_seconds, step=options.step_seconds, waiting=options.waiting_seconds),
         spare=options.warm_spare,
         strict_truncate=options.strict_truncate,
         seed=options.seed,

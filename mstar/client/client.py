@@ -33,8 +33,8 @@ from mstar.tensors import Value
 
 __all__ = ["CONDUCTOR", "Client", "Event", "Request", "Session"]
 
-OPEN_SECONDS = 30.0
-"""How long a session may take to be opened; longer than a conductor lets it wait for a worker."""
+OPEN_SECONDS = 600.0
+"""How long a session may take to be opened. The conductor refuses one much sooner, and a dead conductor is noticed."""
 CLOSING = 1024
 """Closed sessions whose workers may still have to say that they have freed everything."""
 

@@ -15,11 +15,25 @@ import pytest_asyncio
 from mstar.bus.patience import Patience
 from mstar.client import Emission, Request, RequestEnded, Session, Slice
 from mstar.client.launch import Launched, launch
-from tests.system.test_toy_processes import FAMILIES, PLACEMENT, all_of, ask, census
+from mstar.placement import placement_of
+from tests.system.test_toy_processes import FAMILIES, all_of, ask, census
 from tests.system.toy import end_of, items, sound_of, text_of, tones, values
 
-PATIENCE = Patience(silent=4.0, step=4.0)
-EAR, MAIN = "worker.ear", "worker.main"
+PATIENCE = Patience(silent=5.0, step=5.0, waiting=300.0)
+PLACEMENT = placement_of(
+    {
+        "ranks": {"ear": {}, "main": {}, "speech": {}},
+        "families": {
+            "toy": {
+                "default": "main",
+                "nodes": {"vad": "ear", "turn": "ear", "tone": "speech", "vocoder": "speech"},
+            }
+        },
+        "oversubscribe": True,
+    }
+)
+"""Answers go over two workers: what one has made of them is let go of when the other is lost."""
+EAR, MAIN, SPEECH = "worker.ear", "worker.main", "worker.speech"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -28,8 +42,10 @@ async def launched() -> AsyncIterator[Launched]:
     running = launch(FAMILIES, PLACEMENT, patience=PATIENCE, spare=True)
     await running.ready()
     yield running
-    await running.stop()
-    assert all(process.returncode == 0 for process in running.processes.values())
+    await running.stop(300.0)
+    assert {name: process.returncode for name, process in running.processes.items()} == dict.fromkeys(
+        ("conductor", EAR, MAIN, SPEECH), 0
+    )
     assert not running.directory.exists()
 
 
@@ -82,7 +98,7 @@ async def test_a_worker_that_is_killed(launched: Launched) -> None:
     assert not any(isinstance(event, RequestEnded) for event in listen.drain())  # the ear was never disturbed
     assert launched.processes[MAIN] is spare
     assert launched.spare is not spare
-    assert (await counters(launched))["restarts"] == {EAR: 0, MAIN: 1}
+    assert (await counters(launched))["restarts"] == {EAR: 0, MAIN: 1, SPEECH: 0}
     await session.close()
     async with asyncio.timeout(60):
         while await census(launched) != baseline:

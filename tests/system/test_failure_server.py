@@ -24,7 +24,7 @@ PATIENCE = 120.0
 @pytest.fixture(scope="module")
 def server() -> Iterator[Serving]:
     """A server that is no other module's. The last test kills it."""
-    running = serving("toy")
+    running = serving("toy", "--waiting-seconds", "300")
     server = next(running)
     yield server
     if gone(server.process):

@@ -186,7 +186,7 @@ class Play:
         self.drain()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(SHAPES)), st.lists(STEPS, min_size=4, max_size=30))
 def test_interrupts_disconnects_and_losses_leave_nothing(name: str, steps: list[tuple[str, Any]]) -> None:
     play = Play(name)
@@ -243,7 +243,7 @@ TO_CONDUCTOR = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TO_WORKER, max_size=400), st.lists(TO_CONDUCTOR, max_size=100), st.integers(0, 1000))
 def test_late_and_unknown_messages_are_dropped_and_kept_nowhere(
     to_worker: list[Message], to_conductor: list[Message], seed: int

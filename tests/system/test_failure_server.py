@@ -166,6 +166,22 @@ def test_with_a_dead_server_everything_is_gone(server: Serving) -> None:
 
 
 @pytest.mark.slow
+async def test_a_conductor_that_stands_still_is_as_good_as_dead() -> None:
+    running = serving("toy", "--silent-seconds", "5")
+    server = next(running)
+    before = server.parties
+    async with connected(server) as raw:
+        await raw.next()
+        os.kill(before["conductor"], signal.SIGSTOP)
+        assert await raw.closed() == 1012
+    await ready(server)
+    assert all(gone(process) for process in before.values())
+    async with connected(server) as raw:
+        assert said(await answer(raw, "hello")) == "you said hello"
+    next(running, None)
+
+
+@pytest.mark.slow
 async def test_a_worker_whose_processes_all_end_at_once_ends_the_server_with_a_word() -> None:
     running = serving("toy")
     server = next(running)

@@ -12,7 +12,7 @@ from typing import Any
 from mstar.bus.patience import Patience
 from mstar.graph.declare import Graph
 from mstar.model import load_graph
-from mstar.placement import Placed, Placement, placement_of, tree_of
+from mstar.placement import Placed, Placement, placement_of, source_told, tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Run:
         tree = {
             "families": {name: dict(each) for name, each in self.families.items()},
             "placement": tree_of(self.placement),
+            "source": self.placement.source.told(),
             "patience": asdict(self.patience),
         }
         path.write_text(json.dumps(tree))
@@ -53,4 +54,5 @@ class Run:
 def read_run(path: Path) -> Run:
     """The run that `Run.write` wrote."""
     tree = json.loads(path.read_text())
-    return Run(path.parent, tree["families"], placement_of(tree["placement"]), Patience(**tree["patience"]))
+    placement = placement_of(tree["placement"], source=source_told(tree["source"]))
+    return Run(path.parent, tree["families"], placement, Patience(**tree["patience"]))

@@ -18,8 +18,19 @@ A node's own entry counts before its component's, that before its partition's; n
 family's `default` rank.
 """
 
+from mstar.placement.lines import source_told
 from mstar.placement.place import Placement, Rank, one_rank
 from mstar.placement.read import placement_of, read_placement, tree_of
 from mstar.placement.seats import Placed, Seating
 
-__all__ = ["Placed", "Placement", "Rank", "Seating", "one_rank", "placement_of", "read_placement", "tree_of"]
+__all__ = [
+    "Placed",
+    "Placement",
+    "Rank",
+    "Seating",
+    "one_rank",
+    "placement_of",
+    "read_placement",
+    "source_told",
+    "tree_of",
+]

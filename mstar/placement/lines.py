@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
@@ -27,6 +28,15 @@ class Source:
             line = next((self.lines[way[:n]] for n in range(len(way), 0, -1) if way[:n] in self.lines), None)
             where += f":{line}: " if line else ": "
         return Rejected(f"{where}{message}", code="invalid_placement", param="placement")
+
+    def told(self) -> dict[str, Any]:
+        """As plain data, for the processes that have not read the file."""
+        return {"path": self.path, "lines": [[list(way), line] for way, line in self.lines.items()]}
+
+
+def source_told(tree: Mapping[str, Any]) -> Source:
+    """What `Source.told` told."""
+    return Source(tree["path"], {tuple(way): line for way, line in tree["lines"]})
 
 
 def source_of(path: str, text: str) -> Source:

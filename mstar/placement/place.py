@@ -57,7 +57,7 @@ class Placement:
 
     def place(self, family: str, graph: Graph) -> Placed:
         """Raises Rejected for a node, walk or rank that does not exist, and for what can not run in several places."""
-        placed = Placed(graph, _Family(self, family, graph).spots(), self._memory(family, graph))
+        placed = Placed(graph, _Family(self, family, graph).spots(), self._memory(family, graph), self.source)
         for pins in product(*placed.choices):
             _check_seating(self, family, graph, placed.seat(pins))
         return placed

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from mstar.graph.declare import DynamicLoop, Emit, Graph, GraphNode, Loop, Parallel, Section, Sequential
 from mstar.graph.streams import section_edges
+from mstar.placement.lines import Source
 
 Use = tuple[str, str, str]
 """(partition, walk, node)"""
@@ -58,6 +59,7 @@ class Placed:
     memory: Mapping[str, Mapping[str, object]] = field(
         default_factory=dict
     )  # K/V component → see `mstar.placement.memory`
+    source: Source = field(default_factory=Source)  # of the placement, for what turns out to be wrong later
     _seatings: dict[tuple[tuple[Replicas, str], ...], Seating] = field(default_factory=dict)
 
     @property

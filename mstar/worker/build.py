@@ -11,7 +11,7 @@ from mstar.bus import Endpoint
 from mstar.clock import Clock
 from mstar.engine.api import Engine
 from mstar.engine.attention.choose import best_backend
-from mstar.engine.kv.settings import KVSettings, default_settings, kv_settings
+from mstar.engine.kv.settings import KVSettings, default_settings, kv_settings, page_bytes
 from mstar.engine.kv_engine import KVCacheEngine
 from mstar.engine.resolve import resolve
 from mstar.engine.stateless import StatelessEngine
@@ -22,6 +22,7 @@ from mstar.submodule import KVSubmodule, Submodule
 from mstar.transport.api import Transport
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted, host, qualified
+from mstar.worker.room import available_bytes, shortage
 from mstar.worker.worker import Worker
 
 
@@ -36,7 +37,7 @@ def build_worker(
     executor: Executor,
     transport: Transport,
 ) -> Worker:
-    """Loads all weights of the rank. Raises WeightsError, GraphError."""
+    """Loads all weights of the rank. Raises WeightsError, GraphError, Rejected where its K/V memory does not fit."""
     torch.set_num_threads(rank.threads)
     families: dict[str, Hosted] = {}
     stateless: dict[str, Submodule] = {}
@@ -66,6 +67,7 @@ def build_worker(
                 stateless[key] = submodule
             if component.state == "session":
                 session_state.add(key)
+    _check_room(rank, placed, cached, memory)
     parts: dict[str, Submodule] = {**stateless, **cached}
     engines: dict[str, Engine] = dict.fromkeys(stateless, StatelessEngine(stateless, session_state=session_state))
     if cached:
@@ -74,3 +76,16 @@ def build_worker(
         )
     limits = {key: submodule.max_batch for key, submodule in parts.items()}
     return Worker(name, families, engines, limits, endpoint, clock, executor, transport)
+
+
+def _check_room(
+    rank: Rank, placed: Mapping[str, Placed], cached: Mapping[str, KVSubmodule], memory: Mapping[str, KVSettings]
+) -> None:
+    needed = {
+        key: memory[key].pages * page_bytes(submodule.geometry, memory[key].page_size)
+        for key, submodule in cached.items()
+    }
+    short = shortage(needed, available_bytes(rank.device)) if needed else None
+    if short is not None:
+        family, _, component = short[0].partition("/")
+        raise placed[family].source.wrong(f"rank {rank.name}: {short[1]}", "families", family, "memory", component)

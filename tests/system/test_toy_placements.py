@@ -146,3 +146,45 @@ def test_prefill_on_one_rank_and_decode_on_another_move_the_sequence_once_an_ans
     assert firings["firings_sent"] == 3 * 3  # prompt, prefill, and the first token where the sequence has to be awaited
     assert system.ask("counters", of="worker.prefill")["engine_prefilled_tokens"] > 0
     assert firings["engine_prefilled_tokens"] == 0
+
+
+def test_who_works_for_a_sound_knows_how_far_it_is_ahead_of_its_listener() -> None:
+    system = make("partitions apart")
+    session = system.open("toy")
+    request = session.start("answer_speech", ask("long"))
+    system.run()
+    [worker] = [worker for name, worker in system.workers.items() if name == "worker.language"]
+    upstream = worker._sessions[session.id].requests[request.id]
+    sounded = sum(len(chunk["pcm"]) for chunk in values(list(request._events), "audio"))
+    assert upstream.begun
+    assert 0 <= sounded - upstream.sounded < 0.1 * 24_000
+    request.credit("audio", 0, played=24_000)
+    system.run()
+    assert upstream.played == 24_000
+    told = system.bus.sent_to[("worker.sound", "worker.language")]
+    request.credit("audio", 0, played=24_010)  # too little to be worth a message
+    system.run()
+    assert system.bus.sent_to[("worker.sound", "worker.language")] == told
+
+
+def test_room_is_told_before_it_is_used_up_and_not_for_every_item() -> None:
+    system = make("partitions apart")
+    session = system.open("toy")
+    request = session.start("answer_text", ask("long"))
+    system.run()
+    tokens = values(request.drain(), "usage")[-1]["generated"]
+    items = system.bus.sent_to[("worker.language", "worker.writing")]
+    rooms = system.bus.sent_to[("worker.writing", "worker.language")]
+    assert items >= tokens  # one message a token, none of them by way of the conductor
+    assert rooms <= tokens / 100
+
+
+def test_a_hop_in_one_process_is_a_message_and_no_copy() -> None:
+    system = make("a loop apart")
+    session = system.open("toy")
+    request = session.start("roll", {"state": np.zeros(100_000)}, {"horizon": 2})
+    system.run()
+    assert end_of(request.drain()).status == "done"
+    for name in system.workers:
+        counters = system.ask("counters", of=name)
+        assert (counters["inline_bytes"], counters["shared_bytes"]) == (0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from models.registry import module_of
 from models.toy.model import FAMILY
 from mstar.errors import Rejected
+from mstar.local import LocalSystem
 from mstar.model import load_graph
-from mstar.placement import Placement, one_rank, read_placement
+from mstar.placement import Placement, one_rank, placement_of, read_placement, source_told, tree_of
+from mstar.worker.room import available_bytes, shortage
 
 GRAPH = FAMILY.graph({})
 EAR = """\
@@ -151,3 +154,26 @@ def test_every_shipped_file_places_its_family(path: Path) -> None:
     placement = read_placement(path)
     placed = placement.place(family, load_graph(module_of(family), {}))
     assert set(placed.workers) == {rank.worker for rank in placement.ranks}
+
+
+def test_more_kv_memory_than_there_is_is_refused_with_its_line(tmp_path: Path) -> None:
+    placement = read(tmp_path, EAR + "    memory: {LM: {pages: 4000000000}}\n")
+    with pytest.raises(
+        Rejected, match=r"placement\.yaml:9: rank main: K/V memory needs 1953125 MiB \(toy/LM 1953125\)"
+    ):
+        LocalSystem({"toy": GRAPH}, placement=placement)
+
+
+def test_the_room_of_a_rank_is_what_is_left_for_all_its_components() -> None:
+    assert shortage({"a/LM": 2**30, "b/LM": 2**20}, 2**30 + 2**20) is None
+    named = shortage({"a/LM": 2**30, "b/LM": 2**20}, 2**30)
+    assert named == ("a/LM", "K/V memory needs 1025 MiB (a/LM 1024, b/LM 1), 1024 MiB are left beside the weights")
+    assert 2**20 < available_bytes("cpu") < 2**50
+
+
+def test_processes_that_have_not_read_the_file_know_its_lines(tmp_path: Path) -> None:
+    placement = read(tmp_path, EAR)
+    told = source_told(json.loads(json.dumps(placement.source.told())))
+    assert told == placement.source
+    again = placement_of(json.loads(json.dumps(tree_of(placement))), source=told)
+    assert again == placement

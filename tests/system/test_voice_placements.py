@@ -1,0 +1,74 @@
+"""The voice family with each stage on a rank of its own answers as on one rank, token for token, sample for sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from media.resample import resample
+from models.voice import model
+from models.voice.model import CONVERSATION, FAMILY
+from mstar.client import Emission, Slice
+from mstar.local import LocalSystem
+from mstar.placement import Placement, one_rank, read_placement
+from tests.system.toy import end_of, items, sound_of, values
+
+Answer = dict[str, list[Any]]
+
+
+def answers(settings: dict[str, str], placement: Placement) -> tuple[list[Answer], dict[str, int], dict[str, int]]:
+    """A question that is spoken by the voice itself, then heard and answered aloud; what was left, who computed."""
+    system = LocalSystem({"voice": FAMILY.graph({})}, settings={"voice": settings}, placement=placement)
+    baseline = system.census()
+    session = system.open("voice")
+    asked = [{"role": "user", "content": "What is the capital of France?"}]
+    first = session.start("answer_speech", {"history": asked, "tools": []}, {"max_tokens": 12, "seed": 3})
+    first.credit("audio", 10**9)
+    system.run()
+    events = [first.drain()]
+    question = items(resample(sound_of(events[0]), CONVERSATION.speech_rate, CONVERSATION.mic_rate))
+    session.feed("mic", 0, question, rows=True)
+    listen = session.start("listen", positions={"mic": 0})
+    heard = {"history": asked, "tools": [], "audio": Slice("mic", 0, len(question))}
+    second = session.start("answer_audio_speech", heard, {"max_tokens": 10, "seed": 3, "temperature": 0.7})
+    second.credit("audio", 10**9)
+    system.run()
+    events += [second.drain(), listen.drain()]
+    assert [end_of(each).status for each in events[:2]] == ["done", "done"]
+    system.close(session)
+    assert system.census() == baseline
+    told = [
+        {
+            name: [_plain(value) for value in values(each, name)]
+            for name in sorted({event.output for event in each if isinstance(event, Emission)})
+        }
+        for each in events
+    ]
+    messages = {f"{sender} to {to}": count for (sender, to), count in system.bus.sent_to.items()}
+    return told, messages, {name: worker.steps for name, worker in system.workers.items()}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case np.ndarray():
+            return (str(value.dtype), value.shape, value.tobytes())
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case _:
+            return value
+
+
+def test_every_stage_apart_says_the_same(smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path) -> None:
+    settings = {"llm": str(smollm2), "asr": str(whisper_tiny_en), "voice": str(piper_joe), "ear": str(ear)}
+    wide = read_placement(Path(model.__file__).with_name("placement-wide.yaml"))
+    apart, messages, steps = answers(settings, wide)
+    together, alone, _ = answers(settings, one_rank())
+    assert apart == together
+    assert all(steps[f"worker.{rank}"] > 0 for rank in ("ear", "asr", "lm", "speech"))
+    assert messages["worker.asr to worker.lm"] > 0
+    assert messages["worker.lm to worker.speech"] > 0
+    assert not any(pair.startswith("worker.main to worker.") for pair in alone)

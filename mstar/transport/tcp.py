@@ -159,6 +159,7 @@ class TcpTransport:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with connection:
                 if not hmac.compare_digest(_read(connection, _KEY_BYTES), self._key):
                     return

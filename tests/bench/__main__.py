@@ -23,7 +23,7 @@ from tests.bench.report import Row, markdown, table
 
 ROWS = (
     "voice", "bargein", "sessions", "idle", "lm", "asr", "tts", "tts_load", "orpheus", "pi05", "rollout", "plan",
-    "feed", "video", "firing", "throughput", "memory",
+    "feed", "video", "firing", "hop", "throughput", "memory",
 )  # fmt: skip
 """A module of this folder each, with `run(quick) → Row`."""
 BUSY = 0.1

@@ -13,6 +13,7 @@ from mstar.graph.declare import (
     LiveInput,
     Loop,
     Partition,
+    Sequential,
     StreamingGraphEdge,
     Task,
     Walk,
@@ -24,7 +25,10 @@ NODES = "tests.bench.nothing_nodes"
 
 
 class Nothing:
-    """`count`: a loop of `PASSES` passes that hand a number on; `listen`: each item of `ticks` comes back."""
+    """`count`: a loop of `PASSES` passes that hand a number on; `listen`: each item of `ticks` comes back.
+
+    `cross`: a loop of which each pass hands a value from `near` to `far` and back.
+    """
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         passes = Loop(
@@ -33,16 +37,29 @@ class Nothing:
             PASSES,
             outputs=(Emit("value", "signal"),),
         )
+        crossings = Loop(
+            "crossings",
+            Sequential(
+                (
+                    GraphNode("near", ("value",), (GraphEdge("sent", "far"),)),
+                    GraphNode("far", ("sent",), (GraphEdge("value", "near"),)),
+                )
+            ),
+            PASSES,
+            outputs=(Emit("value", "signal"),),
+        )
         return Graph(
             name="nothing",
-            components=(Component("same", f"{NODES}:same"), Component("echo", f"{NODES}:echo")),
+            components=tuple(Component(name, f"{NODES}:{name}") for name in ("same", "echo", "near", "far")),
             partitions=(
                 Partition("counting", (Walk("count", passes),)),
+                Partition("crossing", (Walk("cross", crossings),)),
                 Partition("echoing", (Walk("answer", GraphNode("echo", ("ticks",), (Emit("tick", "signal"),))),)),
             ),
             live=(LiveInput("ticks", edges=(StreamingGraphEdge("ticks", "echoing", "echo"),)),),
             tasks=(
                 Task("count", {"counting": "count"}, ("value",)),
+                Task("cross", {"crossing": "cross"}, ("value",)),
                 Task("listen", {"echoing": "answer"}, standing=True),
             ),
         )

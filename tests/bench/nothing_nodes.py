@@ -35,3 +35,13 @@ def same(_: Mapping[str, Value]) -> Hand:
 def echo(_: Mapping[str, Value]) -> Hand:
     """`ticks` → `tick`."""
     return Hand("ticks", "tick")
+
+
+def near(_: Mapping[str, Value]) -> Hand:
+    """`value` → `sent`."""
+    return Hand("value", "sent")
+
+
+def far(_: Mapping[str, Value]) -> Hand:
+    """`sent` → `value`."""
+    return Hand("sent", "value")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from mstar.bus.patience import Patience
 from mstar.client import Emission, Request, RequestEnded, Slice
 from mstar.client.launch import Launched, launch
 from mstar.errors import Rejected
@@ -28,7 +29,7 @@ FAMILIES = {"toy": {"module": "models.toy.model", "settings": {}}}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def launched() -> AsyncIterator[Launched]:
-    running = launch(FAMILIES, PLACEMENT)
+    running = launch(FAMILIES, PLACEMENT, patience=Patience(silent=600.0))  # one is stopped, and wanted back
     await running.ready()
     yield running
     await running.stop()

@@ -17,6 +17,8 @@ AUDIO = "audio"
 """Name of the emission that credit is granted for."""
 LEAD_SECONDS = 10
 """Sound that may be made beyond what was given to the client; the client's socket holds it back."""
+HEARD_SECONDS = 0.15
+"""How often the runtime is told what was played meanwhile, so that it knows who runs short while others are served."""
 FEED_SECONDS = 0.005
 """Pieces of text that come within this time travel together."""
 
@@ -58,6 +60,7 @@ class Speaker:
         self._clock = asyncio.get_running_loop().time
         self._requests: dict[int, _Asked] = {}
         self._began: float | None = None  # when the first sample was given out
+        self._telling: asyncio.TimerHandle | None = None
 
     def append(self, text: str, param: str = "text") -> None:
         """More text, of the protocol's field `param`. Raises Rejected."""
@@ -89,6 +92,8 @@ class Speaker:
                 case Sound() | Words() | Flushed() | Ended():
                     if isinstance(each, Sound) and self._began is None:
                         self._began = self._clock()
+                    if isinstance(each, Sound) and self._telling is None:
+                        self._tell_heard()
                     self._tell(each)
 
     async def _follow(self, segment: int, request: Request) -> None:
@@ -110,9 +115,23 @@ class Speaker:
         """More may be made of the segment that sounds; one that waits for it has what it began with."""
         asked = self._requests.get(segment)
         if asked is not None and self.context.sounding(segment):
-            made = self.context.of_segment
-            played = max(0, self._played() - (self.context.samples - made))
-            asked.request.credit(AUDIO, made + LEAD_SECONDS * self._offer.rate, min(made, played))
+            asked.granted = self.context.of_segment + LEAD_SECONDS * self._offer.rate
+            self._grant(asked)
+
+    def _grant(self, asked: _Asked) -> None:
+        """What was granted, with what is heard of it by now."""
+        made = self.context.of_segment
+        played = max(0, self._played() - (self.context.samples - made))
+        asked.request.credit(AUDIO, asked.granted, min(made, played))
+
+    def _tell_heard(self) -> None:
+        """Now and, as long as something is being made, again."""
+        self._telling = None
+        for segment, asked in self._requests.items():
+            if asked.granted and self.context.sounding(segment):
+                self._grant(asked)
+        if self._requests:
+            self._telling = asyncio.get_running_loop().call_later(HEARD_SECONDS, self._tell_heard)
 
     def _played(self) -> int:
         """Samples of the context that a client hears if it plays at once."""
@@ -126,6 +145,7 @@ class _Asked:
 
     def __init__(self, request: Request, stream: str) -> None:
         self.request = request
+        self.granted = 0  # samples
         self._stream = stream
         self._index = 0
         self._text = ""

@@ -33,6 +33,8 @@ class Outcome:
     """(who, words), in order."""
     sound: dict[str, list[npt.NDArray[np.float32]]] = field(default_factory=dict)
     """Response → its sound as it was sent."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Response → tokens that were generated for it."""
     difference: str = ""
     """Where the runs parted; "" = they are equal."""
 

@@ -33,9 +33,10 @@ def play(recording: Recording, placement: Placement, sound: Path | None = None) 
         raise Rejected(f"family {began.family} does not converse")
     outcome = asyncio.run(_run(recording, placement))
     rate = _rate(card, began)
-    for response in outcome.sound:
+    for response in dict.fromkeys((*outcome.tokens, *outcome.sound)):
         samples = outcome.samples(response)
-        sys.stdout.write(f"{response}: {samples} samples, {samples / rate:.2f} s\n")
+        tokens = f"{outcome.tokens[response]} tokens, " if response in outcome.tokens else ""
+        sys.stdout.write(f"{response}: {tokens}{samples} samples, {samples / rate:.2f} s\n")
     if sound is not None:
         _write(outcome, sound, rate)
     if outcome.difference:

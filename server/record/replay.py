@@ -17,6 +17,7 @@ from server.events.decode import BadEvent, decode
 from server.events.server import (
     OutputAudioTranscriptDone,
     OutputTextDone,
+    ResponseDone,
     ServerEvent,
     TranscriptionCompleted,
 )
@@ -175,6 +176,9 @@ class Replay:
                 line = ("assistant", words)
             case OutputTextDone(text=words):
                 line = ("assistant", words)
+            case ResponseDone(response=response):
+                self.outcome.tokens[response.id] = 0 if response.usage is None else response.usage.output_tokens
+                return
             case _:
                 return
         self.outcome.lines.append(line)

@@ -127,6 +127,9 @@ def test_the_command_says_a_conversation_again(recordings: Path, tmp_path: Path)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("assistant: one, two")
     assert lines[1].startswith("assistant: again one, two")
+    assert lines[2].startswith("resp_")
+    assert lines[2].endswith(" s")
+    assert " tokens, " in lines[2]
     assert lines[-1].startswith(f"equal: {len(recording.steps)} steps, ")
     files = sorted((tmp_path / "sound").iterdir())
     assert len(files) == 2

@@ -113,7 +113,7 @@ async def test_a_spoken_word_stops_the_plan_and_ends_its_epoch(painters: Serving
         client.send("ask", id="on", repeat=True)
         await client.event("chunk")
         microphone.say("hello name")
-        assert (await client.event("heard"))["text"] == "hello name"
+        assert "hello" in (await client.event("heard"))["text"]
         assert not [event for event in client.events if event["type"] == "ask.ended"]
         microphone.say("yes stop")
         stopped = await client.event("session.stopped")

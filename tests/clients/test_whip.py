@@ -122,7 +122,7 @@ def whip_client(tmp_path: Path) -> tuple[str, Mapping[str, str]]:
 async def test_gstreamers_client_feeds_a_session(painters: Serving, whip_client: tuple[str, Mapping[str, str]]) -> None:
     client, environment = whip_client
     async with connected(painters, model=POLICY) as robot:
-        await robot.send(type="session.update", session={"cameras": ["front"], "prompt": "x", "wait_ms": 30000})
+        await robot.send(type="session.update", session={"cameras": ["front"], "prompt": "x", "wait_ms": 55000})
         await robot.send(type="state", t=robot.now, values=[0.0, 0.0])
         video = (
             "videotestsrc is-live=true pattern=solid-color foreground-color=0xffc81e1e ! "

@@ -16,7 +16,7 @@ from tests.system.shapes import shape
 from tests.system.toy import end_of, items, sound_of, text_of, tones, values
 
 
-@pytest.fixture(params=["one rank", "partitions apart", "every component apart"])
+@pytest.fixture(params=["one rank", "partitions", "apart"])
 def system(request: pytest.FixtureRequest) -> LocalSystem:
     return LocalSystem({"toy": FAMILY.graph({})}, placement=shape(request.param))
 

@@ -136,7 +136,7 @@ def test_sessions_are_spread_over_replicas_and_stay_on_theirs() -> None:
 
 
 def test_prefill_on_one_rank_and_decode_on_another_move_the_sequence_once_an_answer() -> None:
-    system = make("prefill apart")
+    system = make("prefill")
     session = system.open("toy")
     for turn in range(1, 4):
         session.start("answer_text", ask("hello there"))
@@ -149,7 +149,7 @@ def test_prefill_on_one_rank_and_decode_on_another_move_the_sequence_once_an_ans
 
 
 def test_who_works_for_a_sound_knows_how_far_it_is_ahead_of_its_listener() -> None:
-    system = make("partitions apart")
+    system = make("partitions")
     session = system.open("toy")
     request = session.start("answer_speech", ask("long"))
     system.run()
@@ -168,7 +168,7 @@ def test_who_works_for_a_sound_knows_how_far_it_is_ahead_of_its_listener() -> No
 
 
 def test_room_is_told_before_it_is_used_up_and_not_for_every_item() -> None:
-    system = make("partitions apart")
+    system = make("partitions")
     session = system.open("toy")
     request = session.start("answer_text", ask("long"))
     system.run()
@@ -180,7 +180,7 @@ def test_room_is_told_before_it_is_used_up_and_not_for_every_item() -> None:
 
 
 def test_a_hop_in_one_process_is_a_message_and_no_copy() -> None:
-    system = make("a loop apart")
+    system = make("loop")
     session = system.open("toy")
     request = session.start("roll", {"state": np.zeros(100_000)}, {"horizon": 2})
     system.run()

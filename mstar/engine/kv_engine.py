@@ -80,6 +80,7 @@ class KVCacheEngine:
         self._states.end_request(request)
         for part in self._parts.values():
             part.ledger.end_request(request)
+            part.passed.pop(request, None)
 
     def end_session(self, session: str) -> None:
         self._states.end_session(session)
@@ -151,18 +152,20 @@ class KVCacheEngine:
 
     def _group(self, part: Part, firings: Sequence[Firing]) -> list[Outcome]:
         """Outcomes of at most `max_batch` firings."""
-        prepared: list[Prepared | Outcome] = []
+        calls = [call_of(firing, self._states) for firing in firings]
+        prepared: dict[int, Prepared | Outcome] = {}
         before: list[Prepared] = []
-        for firing in firings:
-            work = partial(part.prepare, firing, call_of(firing, self._states), tuple(before))
-            prepared.append(attempt(work))
-            before += [one for one in prepared[-1:] if isinstance(one, Prepared)]
+        for n in part.order(firings, calls):
+            one = prepared[n] = attempt(partial(part.prepare, firings[n], calls[n], tuple(before)))
+            before += [one] if isinstance(one, Prepared) else []
+        places = [prepared[n] for n in range(len(firings))]
+        ready = [one for one in places if isinstance(one, Prepared)]
         ran: dict[int, Outcome] = {}
         for again in (False, True):  # what was preempted is computed apart, with rows of a prompt, in what room is left
-            several = [one for one in before if (one.starts is not None) is again]
+            several = [one for one in ready if (one.starts is not None) is again]
             outcomes = isolate(several, partial(self._execute, part), self._counters) if several else []
             ran |= {id(one): outcome for one, outcome in zip(several, outcomes, strict=True)}
-        return [ran[id(one)] if isinstance(one, Prepared) else one for one in prepared]
+        return [ran[id(one)] if isinstance(one, Prepared) else one for one in places]
 
     def _execute(self, part: Part, prepared: Sequence[Prepared]) -> list[Outcome]:
         """Reserve, run, commit. When it raises, and for firings that fail or wait, all reservations are given back."""

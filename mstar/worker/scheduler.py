@@ -73,14 +73,14 @@ def next_batch(
     runnable: Sequence[Runnable], limits: Mapping[str, int], costs: StepCosts | None = None
 ) -> list[Runnable]:
     """At most `limits[component]` firings of one (component, walk), each of another request; [] if nothing can run."""
-    if not runnable:
-        return []
+    if len(runnable) < 2:
+        return list(runnable)
     first = min(runnable, key=lambda each: each.urgency)
     same = [each for each in runnable if each.component == first.component and each.walk == first.walk]
     batch: dict[str, Runnable] = {}
     for each in sorted(same, key=lambda each: each.urgency):
         batch.setdefault(each.request, each)
-    most = limits[first.component]
-    if first.sliced and costs is not None:
+    most = min(limits[first.component], len(batch))
+    if first.sliced and costs is not None and most > 1:
         most = costs.most(first.component, first.walk, most)
     return list(batch.values())[:most]

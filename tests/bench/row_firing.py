@@ -12,7 +12,7 @@ from mstar.graph.cursor import Cursor
 from mstar.graph.plan import WalkPlan, compile_graph
 from mstar.local import LocalSystem
 from tests.bench.nothing import FAMILY, PASSES
-from tests.bench.report import Metric, Row
+from tests.bench.report import Gate, Metric, Row
 from tests.bench.runtime import PATIENCE_SECONDS, followed, running
 
 WARM = 50
@@ -30,8 +30,8 @@ def run(*, quick: bool) -> Row:
         "firing",
         (
             Metric("cursor", "µs", cursor),
-            Metric("loop_pass", "µs", inline),
-            Metric("compute_thread", "µs", thread),
+            Metric("loop_pass", "µs", inline, Gate("p50", 80.0, aim=40.0)),
+            Metric("compute_thread", "µs", thread, Gate("p50", 300.0, aim=150.0)),
             Metric("processes", "µs", processes),
         ),
         notes=(

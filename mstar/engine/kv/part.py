@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from mstar.engine.api import Deferred, Firing, Partial
+from mstar.engine.api import Deferred, Failed, Firing, Partial
 from mstar.engine.attention.backend import FixedSizes
 from mstar.engine.attention.choose import MakeBackend
+from mstar.engine.batch import attempt
 from mstar.engine.graphs.runner import CudaRecorder, GraphRunner, Network
 from mstar.engine.kv.ledger import Holding, Ledger, Recall
 from mstar.engine.kv.pages import OutOfPages
 from mstar.engine.kv.sequences import KVPool, common_prefix
 from mstar.engine.kv.settings import KVSettings
 from mstar.submodule import Call, Capturable, Divisible, KVSubmodule, Recomputable, Row
+
+PASSED = 16
+"""Steps in a row in which a prompt may get nothing for the sake of shorter ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Part:
     ) -> None:
         geometry = submodule.geometry
         self.submodule = submodule
+        self.passed: dict[str, int] = {}  # prompts that got nothing of a step, and how often in a row
         self._divisible = submodule if isinstance(submodule, Divisible) and settings.piece else None
         shared = settings.shared and self._divisible is not None  # else a prompt is not cut on a grid
         self.settings = settings = replace(settings, shared=shared)
@@ -81,7 +86,9 @@ class Part:
             raise ValueError("a prompt has no keys")
         holding = self.ledger.holding(firing.request)
         if (firing.prompt or (holding and holding.recall)) and self._waits(firing, keys, before):
+            self.passed[firing.request] = self.passed.get(firing.request, 0) + 1
             return Partial(0)
+        self.passed.pop(firing.request, None)
         opened = holding is None
         if holding is None:
             full = self.no_context()
@@ -96,6 +103,30 @@ class Part:
         if not length:
             holding.prompt = len(keys)
         return Prepared(firing, replace(call, length=length), holding, keys, opened)
+
+    def order(self, firings: Sequence[Firing], calls: Sequence[Call]) -> Sequence[int]:
+        """Which firings are prepared first: of several prompts that share a budget, the one with the least to compute.
+
+        So the first of them is done early, instead of all late. One that was passed over too often goes before all.
+        """
+        places = range(len(firings))
+        if self._divisible is None or len(firings) < 2 or not firings[0].prompt:
+            return places
+
+        def key(n: int) -> tuple[bool, int, int]:
+            often = self.passed.get(firings[n].request, 0) >= PASSED
+            return (not often, 0 if often else self._left(firings[n], calls[n]), n)
+
+        return sorted(places, key=key)
+
+    def _left(self, firing: Firing, call: Call) -> int:
+        """Positions of a prompt that are to be computed, 0 for one that is wrong."""
+        keys = attempt(lambda: self.submodule.keys(call))
+        if isinstance(keys, Failed) or not len(keys):
+            return 0
+        holding = self.ledger.holding(firing.request)
+        have = holding.sequence(self.main).length if holding else self.ledger.cached(firing.session, keys)
+        return len(keys) - have
 
     def preempt(self, request: str) -> int:
         """Drop a live request's K/V; returns the pages that became free."""

@@ -54,6 +54,30 @@ def test_a_step_reads_as_many_prompt_tokens_as_it_may_and_says_who_got_none() ->
         assert token(finished(lm, prefill(name, prompt, name))) == answer(engine(), "x", prompt, 1)[0]
 
 
+def test_of_several_prompts_the_one_with_the_least_left_is_read_first_and_none_is_passed_over_for_ever() -> None:
+    lm = engine(DivisibleLM(), piece=8, budget=8, shared=False, pages=400)
+    lengths = {"long": 60, "mid": 30, "short": 12}
+    firings = {name: prefill(name, list(range(i, i + 40)) * 5, name) for i, name in enumerate(lengths)}
+    for name, length in lengths.items():
+        firings[name].inputs["tokens"][length:] = []  # type: ignore[index]
+    done: list[str] = []
+    steps = 0
+    while firings:
+        steps += 1
+        assert steps < 1_000
+        batch = list(firings.values())
+        for firing, outcome in zip(batch, lm.step(batch), strict=True):
+            if isinstance(outcome, Completed):
+                done.append(firing.request)
+                del firings[firing.request]
+                lm.end_session(firing.session)
+        if steps < 300 and len(firings) < 2:  # always another short one
+            firings[f"n{steps}"] = prefill(f"n{steps}", [steps % 50] * 16, f"n{steps}")
+    assert done[:2] == ["short", "mid"]
+    assert "long" in done
+    assert done.index("long") < len(done) - 1
+
+
 def test_what_a_session_generated_is_not_shared() -> None:
     """Decoding may give other last bits than a prompt does, so that what others do would be heard."""
     lm = engine(DivisibleLM())

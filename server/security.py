@@ -22,8 +22,8 @@ RETRY_SECONDS = 5
 """After which a client that was refused for such a thing may come again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal(Exception):
+@dataclass(eq=False)
+class Refusal(Exception):  # not frozen: context managers write an exception's traceback
     """An HTTP answer with a status and an error a client can read."""
 
     status: int

@@ -18,8 +18,8 @@ _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTA
 _MISSING = re.compile(r"^Object missing required field `(?P<name>.*)`$", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class BadEvent(Exception):
+@dataclass(eq=False)
+class BadEvent(Exception):  # not frozen: context managers write an exception's traceback
     """A frame that is no event. `event_id` is the client's, where one could be read."""
 
     message: str

@@ -30,8 +30,8 @@ class Question:
     positions: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Failed(Exception):
+@dataclass(eq=False)
+class Failed(Exception):  # not frozen: context managers write an exception's traceback
     """The runtime could not answer. `ours`: not by a fault of the caller."""
 
     message: str

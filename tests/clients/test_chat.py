@@ -84,6 +84,21 @@ async def test_a_conversation_is_remembered_by_who_sends_it(sdk: AsyncOpenAI) ->
     assert found.choices[0].message.content == "again one"
 
 
+async def test_a_prompt_that_another_client_brought_is_not_read_again(sdk: AsyncOpenAI) -> None:
+    usages = []
+    for question in ("weather", "count"):
+        messages: list[Any] = [
+            {"role": "system", "content": "be brief " * 40},
+            {"role": "user", "content": question},
+        ]
+        usages.append((await sdk.chat.completions.create(model="toy", messages=messages)).usage)
+    first, second = usages
+    assert first is not None
+    assert second is not None
+    assert second.prompt_tokens_details is not None
+    assert 200 < int(second.prompt_tokens_details.cached_tokens or 0) < second.prompt_tokens
+
+
 async def test_the_length_is_bounded_and_told(sdk: AsyncOpenAI) -> None:
     for bound in ({"max_tokens": 5}, {"max_completion_tokens": 5}):
         found = await sdk.chat.completions.create(model="toy", messages=ASK, **bound)  # type: ignore[call-overload]
@@ -288,8 +303,9 @@ async def test_errors_are_those_the_sdk_knows(sdk: AsyncOpenAI) -> None:
     assert missing.value.code == "model_not_found"
     fail: list[Any] = [{"role": "user", "content": "fail"}]
     for stream in (False, True):
-        with pytest.raises(openai.InternalServerError):
+        with pytest.raises(openai.InternalServerError) as failed:
             await sdk.chat.completions.create(model="toy", messages=fail, stream=stream)
+        assert (failed.value.code, failed.value.type) == ("node_failed", "server_error")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,23 +9,46 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import av
 import numpy as np
 import openai
 import pytest
 import pytest_asyncio
+from av.audio.stream import AudioStream
 from openai import AsyncOpenAI
 from openai.types.audio import Transcription, TranscriptionVerbose
 from pydantic import TypeAdapter
 
 from media.codecs import Format, encode
 from media.frames import to_int16
+from media.resample import resample
 from tests.clients.conftest import Serving
 from tests.clients.speech import held, settles
 from tests.system.toy import tones
 
 SAID = "hello weather yes"
 SOUND = tones(SAID, seconds=0.3, gap=0.2)
-FILES: dict[Format, bytes] = {form: encode(form, to_int16(SOUND), 16_000) for form in ("wav", "flac", "mp3", "opus")}
+CODED: tuple[Format, ...] = ("wav", "flac", "mp3", "opus", "aac")
+
+
+def muxed(container: str, codec: str, rate: int) -> bytes:
+    """The sound in one of the containers that browsers and telephones record in."""
+    file = io.BytesIO()
+    pcm = resample(SOUND, 16_000, rate).astype(np.float32)
+    with av.open(file, "w", format=container) as out:
+        stream = out.add_stream(codec, rate=rate, layout="mono")
+        assert isinstance(stream, AudioStream)
+        frame = av.AudioFrame.from_ndarray(pcm[None], format="flt", layout="mono")
+        frame.sample_rate = rate
+        for each in (frame, None):
+            out.mux(stream.encode(each))
+    return file.getvalue()
+
+
+FILES: dict[str, bytes] = {form: encode(form, to_int16(SOUND), 16_000) for form in CODED} | {
+    "webm": muxed("webm", "libopus", 48_000),
+    "m4a": muxed("mp4", "aac", 24_000),
+}
 
 
 @pytest_asyncio.fixture
@@ -49,7 +72,7 @@ async def post(server: Serving, path: str = "/v1/audio/transcriptions", **fields
 
 
 @pytest.mark.parametrize("form", FILES)
-async def test_files_of_every_format_are_written_down(sdk: AsyncOpenAI, form: Format) -> None:
+async def test_files_of_every_format_are_written_down(sdk: AsyncOpenAI, form: str) -> None:
     found = await sdk.audio.transcriptions.create(model="whisper-1", file=(f"a.{form}", FILES[form]))
     assert found.text == SAID
     TypeAdapter(Transcription).validate_python(found.model_dump(exclude_unset=True), strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from models.piper.nodes import AcousticSubmodule, DecoderSubmodule
-from models.piper.voice import Floats, Voice
+from models.piper.voice import Floats, Voice, session
 from models.speech.nodes import ClauseSubmodule, PhonemeSubmodule
 from models.speech.opening import KEPT, THRESHOLD
 from mstar.submodule import STATE, Call, Many, Span, Step
@@ -72,13 +72,29 @@ def whole(voice: Voice) -> Said:
     return say(voice, TEXT, len(TEXT), 10**6, seed=5)
 
 
-@pytest.mark.parametrize(("step", "size"), [(1, 24), (4, 8), (7, 16)])
+@pytest.mark.parametrize(("step", "size"), [(1, 24), (4, 8), (7, 52)])
 def test_pieces_of_text_and_chunks_of_sound_change_nothing(voice: Voice, whole: Said, step: int, size: int) -> None:
     said = say(voice, TEXT, step, size, seed=5)
     assert said.pcm.shape == whole.pcm.shape
     assert np.abs(said.pcm - whole.pcm).max() <= 1e-4
     for a, b in zip(said.alignments, whole.alignments, strict=True):
         np.testing.assert_array_equal(a["words"], b["words"])
+
+
+def test_the_carried_decoder_gives_the_voices_own_wave(voice: Voice) -> None:
+    """Flow and vocoder, chunk by chunk, against the exported graph in one pass."""
+    ids, _ = voice.config.ids("ɡˈʊd ˈiːvnɪŋ, ˈɛvɹɪbˌɑːdi.")
+    latents = voice.latents(ids, np.random.default_rng(1), noise_scale=0.667, noise_w=0.8, length_scale=1.0)
+    z_p, mask = voice.stages.decoder_in
+    own = session(voice.stages.decoder, 1)
+    [wave] = own.run(None, {z_p: latents.frames.T[None], mask: np.ones((1, 1, len(latents.frames)), np.float32)})
+    for size in (48, 52, 64):
+        tails, parts = voice.fresh_tails(), []
+        for at in range(0, len(latents.frames), size):
+            chunk = latents.frames[at : at + size]
+            part, tails = voice.decode(chunk, tails, at + size >= len(latents.frames))
+            parts.append(part)
+        assert np.abs(np.concatenate(parts) - np.asarray(wave).reshape(-1)).max() <= 1e-4
 
 
 def test_seams_are_as_smooth_as_the_rest(voice: Voice) -> None:

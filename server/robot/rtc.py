@@ -21,7 +21,7 @@ from server.webrtc.camera import Camera, WallClock
 from server.webrtc.channel import Channel
 from server.webrtc.hearing import Hearing
 from server.webrtc.listening import listen
-from server.webrtc.peer import Peer
+from server.webrtc.peer import CONNECT_SECONDS, Peer
 
 LABEL = "robot"
 """Name of the data channel."""
@@ -94,6 +94,7 @@ class RobotCall:
                     writing,
                     self._group.create_task(self._gone.wait()),
                     self._group.create_task(self.peer.vanished()),
+                    self._group.create_task(self._channel.missing(2 * CONNECT_SECONDS)),
                 }
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 close = writing.result() if writing.done() else None

@@ -42,6 +42,14 @@ class Channel:
         channel.add_listener("close", self._closed)
         self._open.set()
 
+    async def missing(self, seconds: float) -> None:
+        """Returns if it has not come within `seconds`."""
+        try:
+            await asyncio.wait_for(self._open.wait(), seconds)
+        except TimeoutError:
+            return
+        await asyncio.Event().wait()
+
     async def read(self) -> str | bytes:
         """The next message."""
         return await self._inbox.get()

@@ -4,7 +4,6 @@
 # make bench  measurements                            make clean      remove what make made
 #
 # PORT, HOST   where `make run` and `make robot` listen
-# WORLD        which world the robot is in: room, or reacher (MuJoCo's arm)
 # PYTHON       the Python (3.11 or newer) that the virtual environment is made of
 # VENV         the virtual environment
 # JOBS         processes that run tests
@@ -24,7 +23,6 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	$$name $(NEW_ENOUGH) 2>/dev/null && echo $$name && break; done)
 TORCH_INDEX ?=
 JOBS ?= 2
-WORLD ?= room
 SEED ?= 1
 
 BIN := $(VENV)/bin
@@ -47,8 +45,8 @@ run: $(RUNS) weights
 	@echo "serving voice on http://$(HOST):$(PORT)"
 	@exec $(BIN)/mstar serve voice --host $(HOST) --port $(PORT)
 
-robot: $(RUNS) $(if $(filter reacher,$(WORLD)),$(ROBOT))
-	@exec $(BIN)/python -m examples.robot --world $(WORLD) --host $(HOST) --port $(PORT)
+robot: $(RUNS)
+	@exec $(BIN)/python -m examples.robot --host $(HOST) --port $(PORT)
 
 # Trains from SEED, then fails unless nine of ten goals are reached. About five minutes on a free core.
 train-room: $(RUNS)

@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m examples.robot", description=__doc__)
     parser.add_argument("--world", choices=sorted(RECIPES), default="room")
+    parser.add_argument("--weights", help="folder of the world model; without one, that of the package")
     parser.add_argument("--host", default="127.0.0.1", help="where the page is")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--server", help="a running server's http address; without one, one is started")
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pause", type=float, default=0.4, help="seconds between a plan and its action")
     options = parser.parse_args(arguments)
     recipe = RECIPES[options.world]
-    with serving(options.world, options.server) as url:
+    with serving(options.weights or options.world, options.server) as url:
         try:
             return asyncio.run(show(options, url, recipe.arena(), recipe.steps))
         except Lost:

@@ -10,7 +10,7 @@ CONTRACTS = {
         "contracts"
     ]
 }
-TORCH_SIDE = {"mstar.engine", "mstar.submodule", "mstar.worker", "mstar.node", "mstar.local"}
+TORCH_SIDE = {"mstar.engine", "mstar.submodule", "mstar.worker", "mstar.node", "mstar.local", "mstar.transport"}
 
 
 def children(package: str) -> set[str]:

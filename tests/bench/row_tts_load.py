@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from models.pull import part_dir
 from tests.bench.report import Gate, Metric, Row, Sample
@@ -51,7 +52,7 @@ WHAT = {"first_byte_ms": "ms", "first_audible_ms": "ms", "rtf": "s/s"}
 def run(*, quick: bool) -> Row:
     """1, 4 and 8 streams in turn, ours and the peer's; then clients that come at random."""
     with served("--placement", str(PLACEMENT)) as server, _piper() as peer:
-        speakers = {OURS: stream(server.url, "voice", RATE), PEER: piper(peer.url)}
+        speakers = {OURS: (server, stream(server.url, "voice", RATE)), PEER: (peer, piper(peer.url))}
         loads = asyncio.run(_loads(speakers, quick=quick))
     samples: list[Sample] = [
         {"load": name, "who": who, **sample} for (name, who), load in loads.items() for sample in load.samples
@@ -68,17 +69,19 @@ def _piper() -> Iterator[Served]:
         yield server
 
 
-async def _loads(speakers: Mapping[str, Speak], *, quick: bool) -> dict[tuple[str, str], Load]:
-    for speak in speakers.values():  # both warm
+async def _loads(speakers: Mapping[str, tuple[Served, Speak]], *, quick: bool) -> dict[tuple[str, str], Load]:
+    for _, speak in speakers.values():  # both warm
         await closed(speak, TEXTS, 1, 1)
     loads: dict[tuple[str, str], Load] = {}
     for streams, rounds in STREAMS.items():
-        for who, speak in speakers.items():
-            loads[str(streams), who] = await closed(speak, TEXTS, streams, 1 if quick else rounds)
+        for who, (server, speak) in speakers.items():
+            worked = server.cpu_seconds()
+            load = await closed(speak, TEXTS, streams, 1 if quick else rounds)
+            loads[str(streams), who] = replace(load, worked=server.cpu_seconds() - worked)
     peer = loads["4", PEER]
     length = sum(float(each["sound_s"]) for each in peer.samples) / len(peer.samples)
     rate = POISSON_SHARE * peer.throughput / length
-    for who, speak in speakers.items():
+    for who, (_, speak) in speakers.items():
         loads["poisson", who] = await poisson(speak, TEXTS, rate, 3.0 if quick else POISSON_SECONDS, seed=1)
     return loads
 
@@ -88,6 +91,8 @@ def _metrics(loads: Mapping[tuple[str, str], Load]) -> Iterator[Metric]:
         for what, unit in WHAT.items():
             yield Metric(f"{name}.{what}.{who}", unit, tuple(float(each[what]) for each in load.samples))
         yield Metric(f"{name}.throughput.{who}", "s/s", (load.throughput,))
+        if load.worked:
+            yield Metric(f"{name}.work.{who}", "core s/s", (load.work,))
         heard, gaps = (sum(float(each[what]) for each in load.samples) for what in ("sound_s", "starved_s"))
         yield Metric(f"{name}.starved.{who}", "% of sound", (100 * gaps / heard,))
         yield Metric(f"{name}.refused.{who}", "texts", (float(load.refused),))

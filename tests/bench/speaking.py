@@ -86,16 +86,30 @@ def piper(url: str) -> Speak:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What clients did together: one sample for each text that was said, texts refused, wall-clock seconds."""
+    """What clients did together: one sample for each text that was said, texts refused, wall-clock seconds.
+
+    `worked`: seconds that cores worked in the server's processes, 0 if nobody looked.
+    """
 
     samples: tuple[Sample, ...]
     refused: int
     seconds: float
+    worked: float = 0.0
+
+    @property
+    def spoken(self) -> float:
+        """Seconds of sound."""
+        return sum(float(each["sound_s"]) for each in self.samples)
+
+    @property
+    def work(self) -> float:
+        """Seconds of a core for a second of sound."""
+        return self.worked / self.spoken
 
     @property
     def throughput(self) -> float:
         """Seconds of sound a second."""
-        return sum(float(each["sound_s"]) for each in self.samples) / self.seconds
+        return self.spoken / self.seconds
 
 
 async def closed(speak: Speak, texts: Sequence[str], streams: int, rounds: int) -> Load:

@@ -412,11 +412,14 @@ class Worker:
     def _stepped(self, firings: Sequence[Firing], outcomes: Sequence[Outcome], started: float, ended: float) -> None:
         flight, self._flight = self._flight, []
         self._counters["firings"] += len(firings)
-        self._measures.step(firings[0], len(firings), ended - started)
-        self._ready.costs.observe(firings[0].component, firings[0].walk, len(firings), ended - started)
-        for choice, firing, outcome in zip(flight, firings, outcomes, strict=True):
-            if firing.session in self._sessions:
-                self._tracing.add(firing, choice[1].session, len(firings), started, (ended - started) * 1000)
+        ran = [not isinstance(outcome, Deferred) and outcome != Partial(0) for outcome in outcomes]
+        batch = sum(ran)
+        if batch:
+            self._measures.step(firings[0], batch, ended - started)
+            self._ready.costs.observe(firings[0].component, firings[0].walk, batch, ended - started)
+        for choice, firing, outcome, worked in zip(flight, firings, outcomes, ran, strict=True):
+            if worked and firing.session in self._sessions:
+                self._tracing.add(firing, choice[1].session, batch, started, (ended - started) * 1000)
             if self._find(firing.request) is choice[1]:
                 self._settle(choice, outcome)
             else:

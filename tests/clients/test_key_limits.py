@@ -28,7 +28,7 @@ ASK: list[Any] = [{"role": "user", "content": "hello"}]
 def limited_server() -> Iterator[Serving]:
     keys = [word for key in KEYS for word in ("--api-key", key)]
     limits = ["--key-sessions", "2", "--key-requests", "6", "--key-characters", "60", "--key-seconds", "3"]
-    yield from serving("toy", *keys, *limits, "--idle-seconds", "2")
+    yield from serving("toy", *keys, *limits, "--idle-seconds", "4")
 
 
 def sdk(server: Serving, name: str) -> AsyncOpenAI:
@@ -50,7 +50,8 @@ async def test_requests_a_minute(limited_server: Serving) -> None:
 
 async def test_sessions_at_once(limited_server: Serving) -> None:
     headers = {"Authorization": "Bearer sk-sessions"}
-    async with connected(limited_server, headers=headers), connected(limited_server, headers=headers):
+    held = "/v1/audio/speech/stream"  # is not idle for 30 s
+    async with connected(limited_server, held, headers=headers), connected(limited_server, held, headers=headers):
         for path in ("/v1/realtime", "/v1/audio/speech/stream", "/v1/speak", "/v1/realtime?intent=transcription"):
             with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
                 async with connected(limited_server, path, headers=headers):

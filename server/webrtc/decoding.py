@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-MOST = 8
-"""Frames that may wait for the decoder."""
+MOST = 15
+"""Frames that may wait for the decoder: half a second."""
 ASK_AGAIN = 30
 """Frames that are dropped before a key frame is asked for once more."""
 _IDR, _SPS = 5, 7

@@ -1,7 +1,7 @@
 """Four cameras at 30 pictures a second: raw and JPEG over WebSocket, VP8 over WebRTC, to a policy that hardly computes.
 
 What is looked at is that nothing queues: pictures that were not used are dropped, and those that are used do not get
-older. The age of a video's picture counts from where its sender reports put it: from when it was encoded.
+older. The videos are encoded beforehand; the age of their pictures counts from when they were sent.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import aiohttp
 import av
 import numpy as np
+from aiortc import MediaStreamTrack
 
+from media.pace import Pacer
 from server.robot.frames import Encoding, Frame, Kind, Shot, pack_frame
 from tests.bench.report import Gate, Metric, Row, Sample
 from tests.bench.serving import Served
 from tests.clients.conftest import POLICY, Serving, serving
-from tests.clients.robot_rtc import CameraTrack, robot
+from tests.clients.robot_rtc import CLOCK, robot
 from tests.painter.watcher import CAMERAS
 
 RATE = 30.0
@@ -142,9 +145,44 @@ async def _sent(server: Serving, seconds: float, chunks: _Chunks, shots: list[Sh
                 await socket.send_bytes(pack_frame(frame))
 
 
+class _Encoded(MediaStreamTrack):
+    """A video that was encoded before, over and over: what is measured is not what its sender can do."""
+
+    kind = "video"
+
+    def __init__(self, encoded: list[bytes]) -> None:
+        super().__init__()
+        self._encoded = encoded
+        self._pacer = Pacer(CLOCK, round(CLOCK / RATE))
+        self._first: float | None = None
+
+    async def recv(self) -> av.Packet[Any]:
+        now, number = asyncio.get_running_loop().time, self._pacer.index
+        await asyncio.sleep(max(0.0, self._pacer.next(now()) - now()))
+        self._first = now() if self._first is None else self._first
+        packet = av.Packet(self._encoded[number % len(self._encoded)])
+        packet.pts, packet.time_base = round((now() - self._first) * CLOCK), Fraction(1, CLOCK)
+        return packet
+
+
+def _as_vp8(shown: list[np.ndarray]) -> list[bytes]:
+    """The first frame is a key frame."""
+    codec = av.CodecContext.create("libvpx", "w")
+    assert isinstance(codec, av.VideoCodecContext)
+    codec.width, codec.height, codec.pix_fmt, codec.bit_rate = WIDTH, HEIGHT, "yuv420p", 1_000_000
+    codec.framerate = Fraction(round(RATE))
+    codec.options = {"deadline": "realtime", "cpu-used": "-6", "lag-in-frames": "0"}
+    encoded = []
+    for number, each in enumerate(shown):
+        frame = av.VideoFrame.from_ndarray(each, format="rgb24").reformat(format="yuv420p")
+        frame.pts = number
+        encoded.append(b"".join(bytes(packet) for packet in codec.encode(frame)))
+    return encoded
+
+
 async def _vp8(server: Serving, seconds: float, chunks: _Chunks) -> None:
-    shown = [picture(n) for n in range(30)]
-    tracks = [CameraTrack(lambda number: shown[number % len(shown)], round(RATE)) for _ in CAMERAS]
+    encoded = _as_vp8([picture(n) for n in range(30)])
+    tracks = [_Encoded(encoded) for _ in CAMERAS]
     async with robot(server, tracks, model=POLICY) as client:
         client.send("session.update", session=SESSION)
         client.state(0.0, 0.0)

@@ -33,7 +33,7 @@ def plain(colour: tuple[int, int, int], height: int = 48, width: int = 64) -> np
 
 
 class CameraTrack(MediaStreamTrack):
-    """What `picture(n)` gives for the n-th frame, `rate` times a second."""
+    """What `picture(n)` gives for the n-th frame, `rate` times a second, stamped with when it is taken."""
 
     kind = "video"
 
@@ -41,6 +41,7 @@ class CameraTrack(MediaStreamTrack):
         super().__init__()
         self._picture = picture
         self._pacer = Pacer(CLOCK, CLOCK // rate)
+        self._first: float | None = None
         self.frames = 0
         self.begun = asyncio.Event()
         self.runs = asyncio.Event()
@@ -49,11 +50,12 @@ class CameraTrack(MediaStreamTrack):
 
     async def recv(self) -> VideoFrame:
         loop = asyncio.get_running_loop()
-        pts = self._pacer.position
         await asyncio.sleep(max(0.0, self._pacer.next(loop.time()) - loop.time()))
         await self.runs.wait()
+        now = loop.time()
+        self._first = now if self._first is None else self._first
         frame = VideoFrame.from_ndarray(self._picture(self.frames), format="rgb24")
-        frame.pts, frame.time_base = pts, Fraction(1, CLOCK)
+        frame.pts, frame.time_base = round((now - self._first) * CLOCK), Fraction(1, CLOCK)
         self.frames += 1
         self.begun.set()
         return frame

@@ -21,7 +21,7 @@ from tests.clients.conftest import Serving
 
 RATE = 48_000
 FRAME = 960
-PATIENCE = 30
+PATIENCE = 60
 """Seconds after which something is taken for never to come."""
 
 

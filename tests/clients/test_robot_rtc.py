@@ -42,7 +42,7 @@ async def test_four_cameras_are_seen_each_under_its_name(painters: Serving) -> N
     async with robot(painters, cameras, model=POLICY) as client:
         assert client.session["offer"]["cameras"] == list(CAMERAS)
         client.state(0.0, 0.0)
-        client.send("session.update", session={"cameras": CAMERAS, "prompt": "look", "sync_ms": 1000, "wait_ms": 20000})
+        client.send("session.update", session={"cameras": CAMERAS, "prompt": "look", "sync_ms": 1000, "wait_ms": 50000})
         first = client.now
         chunk = await client.chunk(id="a")
         assert chunk["missing"] == []

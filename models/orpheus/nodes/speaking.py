@@ -91,10 +91,19 @@ class SpeechLMSubmodule:
         self.tokens = tokens
         self.max_batch = max_batch
         self.geometry = self.lm.geometry
+        self.together = self.lm.together
         self.sampling: Sampling | None = sampling
 
     def keys(self, call: Call) -> np.ndarray:
         return self.lm.keys(_plain(call))
+
+    def cut(self, call: Call, stop: int) -> Call:
+        """The first `stop` tokens of a prompt."""
+        return self.lm.cut(call, stop)
+
+    def recompute(self, call: Call, keys: np.ndarray) -> Call:
+        """A prompt of the tokens that stood in a sequence whose K/V were dropped."""
+        return self.lm.recompute(call, keys)
 
     def collate(self, calls: Sequence[Call]) -> Packed:
         return self.lm.collate([_plain(call) for call in calls])

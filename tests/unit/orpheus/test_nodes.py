@@ -12,7 +12,7 @@ from models.orpheus import tiny
 from models.orpheus.nodes.sounding import CodecSubmodule, WindowSubmodule
 from models.orpheus.nodes.speaking import lm
 from models.orpheus.nodes.writing import SentenceSubmodule, SpeechPromptSubmodule, prompt
-from mstar.engine.api import Completed, Failed, Firing
+from mstar.engine.api import Completed, Failed, Firing, Partial
 from mstar.engine.kv_engine import KVCacheEngine
 from mstar.errors import Rejected, WeightsError
 from mstar.submodule import STATE, Call, Many, Span, Step
@@ -75,7 +75,8 @@ class Writer:
 
     def step(self, **inputs: Value) -> Completed | Failed:
         given = Firing("s", self.request, "LM", "speak", inputs, settings=self.settings, prompt="tokens" in inputs)
-        [outcome] = self.engine.step([given])
+        while isinstance(outcome := self.engine.step([given])[0], Partial):
+            pass
         assert isinstance(outcome, Completed | Failed)
         return outcome
 
@@ -135,6 +136,22 @@ def test_a_second_sentence_of_a_request_begins_anew(engine: KVCacheEngine, ids: 
     first, second = both.sentence(ids), both.sentence(ids)
     assert second[:2] == first[:2]
     assert second[2][0]["reused"] == second[2][0]["prompt"] - 1
+
+
+def test_a_sentence_goes_on_when_its_memory_was_taken_for_a_while(engine: KVCacheEngine, ids: Value) -> None:
+    expected, *_ = Writer(engine, "undisturbed").sentence(ids)
+    writer = Writer(engine)
+    tokens: list[Any] = []
+    done = writer.step(tokens=ids)
+    while isinstance(done, Completed):
+        tokens.append(done.outputs["token"])
+        if done.stop:
+            break
+        if len(tokens) % 9 == 5:
+            assert engine.preempt("r", "LM") > 0
+        done = writer.step(token=tokens[-1])
+    assert tokens == expected
+    assert engine.counters()["recomputed_tokens"] > len(tokens)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def refused(*arguments: str, **environment: str) -> tuple[int, str]:
         ("ranks: {main: {threads: 0}}\n", ":1: rank main: threads must be a positive integer"),
         ("ranks: {main: {}}\nfamilies:\n  toy: {nodes: {nose: main}}\n", ":3: family toy has no node 'nose'"),
         ("ranks: {main: {}}\nfamilies:\n  toy: {default: moon}\n", ":3: default of family toy is on rank 'moon'"),
+        ("\nranks: {main: {threads: 999}, spare: {threads: 1}}\n", ":2: 1000 threads (main 999, spare 1) on "),
     ],
 )
 def test_a_wrong_placement(tmp_path: Path, text: str, says: str) -> None:

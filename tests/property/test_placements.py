@@ -25,7 +25,7 @@ def bare(walk: RandomWalk) -> bool:
     )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SEEDS)
 def test_any_placement_and_order_gives_what_plain_evaluation_gives(seed: int) -> None:
     random = Random(seed)
@@ -59,7 +59,7 @@ def test_any_placement_and_order_gives_what_plain_evaluation_gives(seed: int) ->
     event(f"values between workers {min(system.shelf.made // 20 * 20, 100)}")
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SEEDS)
 def test_interrupts_and_disconnects_at_any_moment_leave_nothing(seed: int) -> None:
     random = Random(seed)

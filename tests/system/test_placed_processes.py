@@ -37,7 +37,7 @@ def ask(text: str) -> dict[str, object]:
     return {"history": [{"role": "user", "content": text}], "tools": []}
 
 
-@pytest_asyncio.fixture(params=["shared", "tcp"])
+@pytest_asyncio.fixture(params=["shared", pytest.param("tcp", marks=pytest.mark.slow)])
 async def launched(request: pytest.FixtureRequest) -> AsyncIterator[Launched]:
     placement = placement_of(
         {
@@ -84,6 +84,11 @@ async def census(launched: Launched) -> list[dict[str, int]]:
     return told
 
 
+def is_private(launched: Launched) -> bool:
+    """Whether the folder of the sockets is its user's alone."""
+    return launched.directory.stat().st_mode & 0o777 == 0o700
+
+
 def shared_files() -> list[str]:
     return sorted(path.name for path in Path("/dev/shm").iterdir())
 
@@ -101,6 +106,7 @@ async def counters(launched: Launched) -> dict[str, int]:
 
 @pytest.mark.asyncio
 async def test_what_is_apart_gives_the_same_and_leaves_nothing(launched: Launched) -> None:
+    assert is_private(launched)
     files, baseline = shared_files(), await census(launched)
     sessions = [await launched.client.open("toy") for _ in range(2)]
     assert await asyncio.gather(*(turn(session) for session in sessions)) == [expected()] * 2

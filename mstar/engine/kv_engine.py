@@ -79,13 +79,12 @@ class KVCacheEngine:
     def end_request(self, request: str) -> None:
         self._states.end_request(request)
         for part in self._parts.values():
-            part.ledger.end_request(request)
-            part.passed.pop(request, None)
+            part.end_request(request)
 
     def end_session(self, session: str) -> None:
         self._states.end_session(session)
         for part in self._parts.values():
-            part.ledger.end_session(session)
+            part.end_session(session)
 
     def give(self, request: str, component: str) -> Value:
         part = self._parts[component]

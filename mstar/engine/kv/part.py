@@ -53,7 +53,7 @@ class Part:
     ) -> None:
         geometry = submodule.geometry
         self.submodule = submodule
-        self.passed: dict[str, int] = {}  # prompts that got nothing of a step, and how often in a row
+        self._passed: dict[str, tuple[str, int]] = {}  # prompts passed over: session, and how often in a row
         self._divisible = submodule if isinstance(submodule, Divisible) and settings.piece else None
         shared = settings.shared and self._divisible is not None  # else a prompt is not cut on a grid
         self.settings = settings = replace(settings, shared=shared)
@@ -86,9 +86,9 @@ class Part:
             raise ValueError("a prompt has no keys")
         holding = self.ledger.holding(firing.request)
         if (firing.prompt or (holding and holding.recall)) and self._waits(firing, keys, before):
-            self.passed[firing.request] = self.passed.get(firing.request, 0) + 1
+            self._passed[firing.request] = (firing.session, self._times_passed(firing) + 1)
             return Partial(0)
-        self.passed.pop(firing.request, None)
+        self._passed.pop(firing.request, None)
         opened = holding is None
         if holding is None:
             full = self.no_context()
@@ -114,7 +114,7 @@ class Part:
             return places
 
         def key(n: int) -> tuple[bool, int, int]:
-            often = self.passed.get(firings[n].request, 0) >= PASSED
+            often = self._times_passed(firings[n]) >= PASSED
             return (not often, 0 if often else self._left(firings[n], calls[n]), n)
 
         return sorted(places, key=key)
@@ -127,6 +127,19 @@ class Part:
         holding = self.ledger.holding(firing.request)
         have = holding.sequence(self.main).length if holding else self.ledger.cached(firing.session, keys)
         return len(keys) - have
+
+    def end_request(self, request: str) -> None:
+        """Free what the request holds."""
+        self._passed.pop(request, None)
+        self.ledger.end_request(request)
+
+    def end_session(self, session: str) -> None:
+        """Free what the session and its requests hold."""
+        self._passed = {request: each for request, each in self._passed.items() if each[0] != session}
+        self.ledger.end_session(session)
+
+    def _times_passed(self, firing: Firing) -> int:
+        return self._passed.get(firing.request, ("", 0))[1]
 
     def preempt(self, request: str) -> int:
         """Drop a live request's K/V; returns the pages that became free."""

@@ -50,6 +50,9 @@ def test_a_step_reads_as_many_prompt_tokens_as_it_may_and_says_who_got_none() ->
     firings = [prefill(name, prompt, name) for name, prompt in prompts.items()]
     assert lm.step(firings) == [Partial(8), Partial(8), Partial(0)]
     assert lm.census()["requests"] == 2
+    assert lm._parts["lm"]._passed == {"c": ("c", 1)}
+    lm.end_session("c")
+    assert not lm._parts["lm"]._passed
     for name, prompt in prompts.items():
         assert token(finished(lm, prefill(name, prompt, name))) == answer(engine(), "x", prompt, 1)[0]
 

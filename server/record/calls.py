@@ -36,7 +36,7 @@ class TapedCalls:
         key, now = number(event.request), self._clock()
         match event:
             case Emission(output=output, index=index, value=value):
-                self._keep(Emitted(now, key, output, index, sum_of(output, value), shown(output, value), NOTHING))
+                self._keep(Emitted(now, key, output, index, sum_of(value), shown(value), NOTHING))
             case RequestEnded(status=status, code=code, cause=cause):
                 self._keep(TaskEnded(now, key, status, code, cause, NOTHING))
 

@@ -80,7 +80,7 @@ class TapedCore(SessionCore):
 
     def emission(self, key: int, output: str, index: int, value: Value, now: float) -> list[Command]:
         commands = super().emission(key, output, index, value, now)
-        given = (sum_of(output, value), shown(output, value))
+        given = (sum_of(value), shown(value))
         self._keep(Emitted(now, key, output, index, *given, sum_of_commands(commands)))
         return commands
 

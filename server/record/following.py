@@ -87,8 +87,8 @@ class Followed:
     async def emitted(self, step: Emitted) -> Value:
         """The value of a recorded emission, computed anew. Raises Diverged if it is another one."""
         value = await self.value(step.output, step.index)
-        if sum_of(step.output, value) != step.sum:
-            now = shown(step.output, value)
+        if sum_of(value) != step.sum:
+            now = shown(value)
             raise Diverged(f"{self.task}: {step.output}[{step.index}] was {step.shown}, is {now}")
         return value
 

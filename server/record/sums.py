@@ -17,14 +17,14 @@ SHOWN = 200
 _CACHED = re.compile(rb'"cached_tokens":\d+')
 
 
-def sum_of(output: str, value: Value) -> int:
+def sum_of(value: Value) -> int:
     """CRC-32 of what a task emitted."""
-    return _value(_timeless(output, value), 0)
+    return _value(_timeless(value), 0)
 
 
-def shown(output: str, value: Value) -> str:
+def shown(value: Value) -> str:
     """A value as one reads it; sound by its length."""
-    return _words(_timeless(output, value))[:SHOWN]
+    return _words(_timeless(value))[:SHOWN]
 
 
 def sum_of_commands(commands: Iterable[Command]) -> int:
@@ -46,10 +46,10 @@ def sum_of_commands(commands: Iterable[Command]) -> int:
     return total
 
 
-def _timeless(output: str, value: Value) -> Value:
+def _timeless(value: Value) -> Value:
     """Without how long something took, and how much of a prompt was cached: that depends on how far others had come."""
     if isinstance(value, Mapping):
-        timing = {"elapsed_ms"} | ({"reused"} if output == "usage" else set())
+        timing = {"elapsed_ms"} | ({"reused"} if "prompt" in value else set())  # of `usage` and `begun`
         return {name: each for name, each in value.items() if name not in timing}
     return value
 

@@ -101,7 +101,12 @@ class Client:
     async def ask(self, what: str, *, of: str = CONDUCTOR, family: str = "", session: str = "") -> Value:
         """`what`: see `mstar.messages.Ask`; `of`: the conductor or a worker's name. None from one that is lost."""
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
-        number = self.ask_then(what, future.set_result, of=of, family=family, session=session)
+
+        def answered(value: Value) -> None:
+            if not future.done():  # whoever asked may have stopped waiting in this very moment
+                future.set_result(value)
+
+        number = self.ask_then(what, answered, of=of, family=family, session=session)
         try:
             return await future
         finally:

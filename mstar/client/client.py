@@ -123,6 +123,9 @@ class Client:
     ) -> int:
         """As `ask`, with a callback in place of waiting."""
         number = next(self._numbers)
+        if self.lost:
+            then(None)
+            return number
         self._asks[number] = (of, then)
         self.send(of, Ask(what, self._endpoint.name, number, family, session))
         return number

@@ -15,11 +15,16 @@ from torch import Tensor
 from models.whisper.config import STAMP_SECONDS, Ids
 from mstar.tensors import Value
 
-END_SLACK = 0.4
+END_SLACK = 0.5
 """Seconds before the end of the audio from which a closing time is taken for the end of the transcript."""
 TOKENS_PER_SECOND = 12
 """Fastest speech believed in; a transcript of more tokens (plus `TOKENS_AT_LEAST`) is a runaway and is cut."""
 TOKENS_AT_LEAST = 12
+
+TWICE_PER_SECOND = 6
+"""Tokens a second above which nobody says the same twice: it is half again as fast as people speak."""
+TWICE_AT_LEAST = 4
+"""Tokens of what is taken for said twice."""
 
 NO_SPEECH = 0.8
 """Probability of nobody speaking above which nothing is transcribed. tiny.en gives more than 0.9 to silence and noise,
@@ -44,6 +49,30 @@ def without_loop(ids: Sequence[int], seconds: float) -> Sequence[int]:
             if once == ids[first + period : first + 2 * period] == ids[first + 2 * period : first + 3 * period]:
                 return ids[: first + period]
     return ids
+
+
+def without_echo(ids: Sequence[int], seconds: float, end: int) -> Sequence[int]:
+    """A transcript that says the same twice, faster than anyone would, says it once; the last time counts.
+
+    A sentence whose closing time was taken too early is heard again in what is left of the sound, perhaps in part.
+    Ids from `end` on are no text.
+    """
+    places = [place for place, token in enumerate(ids) if token < end]
+    if len(places) <= TWICE_PER_SECOND * seconds:
+        return ids
+    words = [ids[place] for place in places]
+    for period in range(len(words) - TWICE_AT_LEAST, TWICE_AT_LEAST - 1, -1):
+        first = len(words)
+        while first > period and words[first - 1] == words[first - 1 - period]:
+            first -= 1
+        if len(words) - first >= max(TWICE_AT_LEAST, period // 2):
+            return [*ids[: places[first - 1] + 1], *ids[places[-1] + 1 :]]
+    return ids
+
+
+def believable(ids: Sequence[int], seconds: float, end: int) -> Sequence[int]:
+    """The transcript of so many seconds without what was heard again in the same sound."""
+    return without_echo(without_loop(ids, seconds), seconds, end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from media.features import HOP, RATE, log_mel
 from models.blocks.values import floats, integer, ints, items, record, text
 from models.whisper.config import Ids
-from models.whisper.decoding import Progress, Rules, without_loop
+from models.whisper.decoding import Progress, Rules, believable
 from models.whisper.head import ExactHead, Head, ShortlistHead
 from models.whisper.network import Whisper
 from models.whisper.prompting import Conditioning
@@ -193,7 +193,7 @@ class DecoderSubmodule:
 
 
 class TranscriptSubmodule:
-    """Inputs `first` (id), `tokens` (ids) and `seconds` of one piece after another.
+    """Inputs `first` (id), `tokens` (ids) and `seconds` of one piece after another; ids from `end` on are no text.
 
     Output `transcript`: {"text", "segments": [{"text", "start", "end"}]} of all pieces so far, in seconds from the
     start of the first. State: the same, and how long the pieces were.
@@ -201,8 +201,9 @@ class TranscriptSubmodule:
 
     max_batch = 16
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, end: int) -> None:
         self.tokenizer = tokenizer
+        self.end = end
 
     def collate(self, calls: Sequence[Call]) -> Packed:  # noqa: ARG002 - nothing of it is a tensor
         return Packed({})
@@ -220,7 +221,7 @@ class TranscriptSubmodule:
         )
         offset = float(floats(before["seconds"]))
         seconds = float(floats(call.inputs["seconds"]))
-        ids = without_loop([integer(call.inputs["first"]), *ints(call.inputs["tokens"]).tolist()], seconds)
+        ids = believable([integer(call.inputs["first"]), *ints(call.inputs["tokens"]).tolist()], seconds, self.end)
         segments: list[Value] = [
             {"text": part.text.strip(), "start": offset + part.start, "end": offset + part.end}
             for part in self.tokenizer.segments(ids, end=seconds)

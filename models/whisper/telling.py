@@ -11,6 +11,7 @@ import torch
 
 from models.blocks.values import floats, integer, ints, record
 from models.whisper.config import STAMP_SECONDS, Ids
+from models.whisper.decoding import believable
 from models.whisper.network import Whisper
 from models.whisper.times import Floats, Heads, frames_of, read
 from models.whisper.tokenizer import Tokenizer
@@ -87,7 +88,9 @@ class TellingSubmodule:
     def _tell(self, call: Call) -> tuple[Value, float]:
         offset = 0.0 if call.state is None else float(floats(record(call.state)["seconds"]))
         seconds = float(floats(call.inputs["seconds"]))
-        taken = [integer(call.inputs["first"]), *ints(call.inputs["tokens"]).tolist()]
+        taken = believable(
+            [integer(call.inputs["first"]), *ints(call.inputs["tokens"]).tolist()], seconds, self.ids.end
+        )
         language = str(call.settings.get("language") or "en")
         prompt = self.ids.prompt(language=language, translate=bool(call.settings.get("translate", False)))
         states = torch.as_tensor(call.inputs["states"]).to(self.network.device)

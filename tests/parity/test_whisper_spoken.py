@@ -86,7 +86,7 @@ def tokens_of(network: Whisper, decoder: DecoderSubmodule, audio: Sequence[Float
 
 
 def transcript(checkpoint: Checkpoint, ids: list[int], seconds: float) -> tuple[str, Value]:
-    node = TranscriptSubmodule(checkpoint.tokenizer)
+    node = TranscriptSubmodule(checkpoint.tokenizer, checkpoint.ids.end)
     call = [Call(request="r", walk="w", inputs={"first": ids[0], "tokens": ids[1:], "seconds": seconds})]
     [found] = node.forward(node.collate(call), Step(call))["transcript"]
     assert isinstance(found, Mapping)

@@ -120,7 +120,8 @@ def asr(settings: Mapping[str, Value]) -> DecoderSubmodule:
 
 def transcript(settings: Mapping[str, Value]) -> TranscriptSubmodule:
     """Token ids → text with times."""
-    return TranscriptSubmodule(recogniser(folder(settings, "asr", "whisper-tiny-en")).tokenizer)
+    checkpoint = recogniser(folder(settings, "asr", "whisper-tiny-en"))
+    return TranscriptSubmodule(checkpoint.tokenizer, checkpoint.ids.end)
 
 
 def divide(_: Mapping[str, Value]) -> DivideSubmodule:

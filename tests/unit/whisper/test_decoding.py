@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.whisper.config import Ids
-from models.whisper.decoding import Progress, Rules, believed, without_loop
+from models.whisper.decoding import Progress, Rules, believed, without_echo, without_loop
 
 IDS = Ids(
     start=51,
@@ -81,7 +81,7 @@ def test_a_row_is_judged_by_its_own_progress() -> None:
 
 def test_a_closing_time_at_the_end_of_the_audio_ends_it() -> None:
     assert after(stamp(0), 1, stamp(1.7)).ended(IDS)
-    assert not after(stamp(0), 1, stamp(1.5)).ended(IDS)
+    assert not after(stamp(0), 1, stamp(1.4)).ended(IDS)
     assert not after(stamp(0), 1, stamp(1.7), stamp(1.7)).ended(IDS)
     assert after(stamp(0), 1, IDS.end).ended(IDS)
 
@@ -120,3 +120,20 @@ def test_a_transcript_that_ended_by_itself_keeps_what_it_repeats() -> None:
 def test_long_text_without_a_loop_is_kept() -> None:
     said = [*range(believed(1.0) - 4), 1, 2, 1, 2]
     assert without_loop(said, 1.0) == said
+
+
+STAMP = 100
+
+
+def test_what_was_heard_twice_in_the_time_of_once_is_said_once() -> None:
+    sentence = [*range(10, 20)]
+    assert without_echo([100, *sentence, 150, 150, *sentence, 240], 2.8, STAMP) == [100, *sentence, 240]
+    assert without_echo([100, *sentence, 150, 150, *sentence[:6], 240], 2.0, STAMP) == [100, *sentence, 240]
+    assert without_echo([100, 5, *sentence, *sentence, *sentence[:8], 240], 3.0, STAMP) == [100, 5, *sentence, 240]
+
+
+def test_what_is_said_twice_in_its_time_is_kept() -> None:
+    sentence = [100, *range(10, 20), 200, 200, *range(10, 20), 300]
+    assert without_echo(sentence, 4.0, STAMP) == sentence
+    no = [100, 1, 2, 1, 2, 1, 2, 140]
+    assert without_echo(no, 0.8, STAMP) == no

@@ -190,7 +190,7 @@ def test_what_the_nodes_refuse(checkpoint: Checkpoint, network: Whisper) -> None
 
 
 def test_transcripts_of_one_piece_after_another() -> None:
-    node = TranscriptSubmodule(Tokenizer(("<|x|>", "ĠHi", ".", "<|0.00|>"), 3))
+    node = TranscriptSubmodule(Tokenizer(("<|x|>", "ĠHi", ".", "<|0.00|>"), 3), 3)
     engine = StatelessEngine({"transcript": node})
 
     def heard(request: str, first: int, tokens: Value, seconds: float) -> object:

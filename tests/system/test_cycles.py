@@ -69,7 +69,10 @@ async def cycle(http: aiohttp.ClientSession, server: Serving, draw: random.Rando
         for piece in said[: draw.randrange(1, len(said) + 1)]:
             await socket.send_str(piece)
         for _ in range(draw.choice((0, 0, 1, 3, 6))):
-            message = await socket.receive()
+            try:
+                message = await asyncio.wait_for(socket.receive(), 0.5)
+            except TimeoutError:  # there is nothing to hear when little was said
+                break
             assert message.type is aiohttp.WSMsgType.TEXT, message
             if json.loads(message.data)["type"] == "response.output_audio.delta":
                 break

@@ -4,6 +4,7 @@
 # make bench  measurements                            make clean      remove what make made
 #
 # PORT, HOST   where `make run` and `make robot` listen
+# WORLD        which world the robot is in: room, or reacher (MuJoCo's arm)
 # PYTHON       the Python (3.11 or newer) that the virtual environment is made of
 # VENV         the virtual environment
 # JOBS         processes that run tests
@@ -23,6 +24,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	$$name $(NEW_ENOUGH) 2>/dev/null && echo $$name && break; done)
 TORCH_INDEX ?=
 JOBS ?= 2
+WORLD ?= room
 SEED ?= 1
 
 BIN := $(VENV)/bin
@@ -39,14 +41,14 @@ JS := $(shell find web -name '*.js' -not -path '*/node_modules/*' 2>/dev/null | 
 .PHONY: help run robot train-room robot-if-any weights weights-if-any check check-web test test-slow bench openpi openpi-if-any clean
 
 help:
-	@sed -n '1,10s/^# \{0,1\}//p' Makefile
+	@sed -n '1,11s/^# \{0,1\}//p' Makefile
 
 run: $(RUNS) weights
 	@echo "serving voice on http://$(HOST):$(PORT)"
 	@exec $(BIN)/mstar serve voice --host $(HOST) --port $(PORT)
 
-robot: $(RUNS)
-	@exec $(BIN)/python -m examples.robot --host $(HOST) --port $(PORT)
+robot: $(RUNS) $(if $(filter reacher,$(WORLD)),$(ROBOT))
+	@exec $(BIN)/python -m examples.robot --world $(WORLD) --host $(HOST) --port $(PORT)
 
 # Trains from SEED, then fails unless nine of ten goals are reached. About five minutes on a free core.
 train-room: $(RUNS)

@@ -249,7 +249,7 @@ def _world_config(settings: Mapping[str, Value]) -> WorldConfig | None:
 class VJEPA2:
     """Settings, each a checkpoint's path: `video` (V-JEPA 2), `classifier` (of clips), `world` (V-JEPA 2-AC).
 
-    `world` may name one that comes with the package: `room`. Or `tiny`: all of them with random weights.
+    `world` may name one that comes with the package: `room`, `reacher`. Or `tiny`: all of them with random weights.
 
     The graph has the tasks of those that are given; of all, if none is.
     """

@@ -80,8 +80,9 @@ class Reacher:
             self._world.step(np.clip((STIFF * off - DAMP * speed) / GEAR, -1.0, 1.0).astype(np.float32))
 
     def bearings(self, states: Floats) -> Floats:
-        shoulder, elbow = states[:, 0], states[:, 1]  # the elbow can not go round, so that its angle is no circle
-        return np.stack((np.cos(shoulder), np.sin(shoulder), elbow / 2), axis=1).astype(np.float32)
+        upper, lower = states[:, 0], states[:, 0] + states[:, 1]  # directions of the links
+        elbow = states[:, 1] / 2  # can not go round, so that its angle is no circle
+        return np.stack((np.cos(upper), np.sin(upper), np.cos(lower), np.sin(lower), elbow), axis=1).astype(np.float32)
 
     def mark(self, state: Floats) -> tuple[float, float]:
         right, up = fingertip(state) / (2 * HALF)

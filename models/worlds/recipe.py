@@ -26,6 +26,7 @@ class Recipe:
     imagining_steps: int  # of the predictor
     imagining_batch: int
     rate: float = 1.5e-3  # AdamW, cosine
+    where: float = 0.1  # share of the place in the encoder's loss
     steps: int = 10  # actions within which a goal has to be reached
 
 
@@ -65,10 +66,11 @@ REACHER = Recipe(
     config=_small(1.0, rate=2.0),
     episodes=2000,
     frames=6,
-    seeing_steps=1500,
+    seeing_steps=4000,
     seeing_batch=64,
     imagining_steps=2500,
     imagining_batch=32,
+    where=0.3,
     steps=20,
 )
 

@@ -37,8 +37,6 @@ Say = Callable[[str], None]
 WARM_STEPS = 100
 SPREAD = 0.02
 """Standard deviation of fresh weights."""
-WHERE = 0.1
-"""Share of the place in the encoder's loss."""
 EVERY = 250
 """Steps between two lines of progress."""
 
@@ -132,6 +130,7 @@ def _learn_to_see(
 ) -> None:  # fmt: skip
     pictures = walks.pictures.reshape(-1, *walks.pictures.shape[2:])
     size = recipe.config.clip.size
+    placed: list[float] = []
     where = Affine(learned, "where", bearings.shape[1], recipe.config.encoder.width)
     with torch.no_grad():
         scene = pictures[:: max(1, len(pictures) // 1000)].mean(axis=0) / 255
@@ -142,13 +141,14 @@ def _learn_to_see(
         shown, place = torch.from_numpy(pictures[chosen]), torch.from_numpy(bearings[chosen])
         tokens = encoder(normalised(shown, size, "square")[:, None])
         wanted = shown.permute(0, 3, 1, 2).float() / 255
-        told = where(tokens)
-        return F.l1_loss(decoder(tokens), wanted) + WHERE * F.l1_loss(told, place[:, None].expand_as(told))
+        off = (where(tokens) - place[:, None]).abs().mean(dim=(0, 1))
+        placed[:] = off.tolist()
+        return F.l1_loss(decoder(tokens), wanted) + recipe.where * off.mean()
 
     for step, value in descent(
         learned.within("encoder.", "decoder.", "where."), recipe.rate, recipe.seeing_steps, loss
     ):
-        say(f"seeing {step}: error of a pixel, and of the place {value:.4f}")
+        say(f"seeing {step}: error {value:.4f}, of the place {', '.join(f'{each:.3f}' for each in placed)}")
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from models.worlds.arena import Arena, walk
 from models.worlds.recipe import REACHER
 from models.worlds.trial import at_random, goals, rate, still, trip
 from tests.arenas import made
+from tests.system.test_worlds_local import attempted
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +84,18 @@ def test_who_knows_the_angles_reaches_the_goals_of_the_arm(arm: Arena) -> None:
     chosen = goals(arm, 6, 0)
     trips = [trip(arm, goal, lambda robot, aim: aim.state - robot.state(), REACHER.steps) for goal in chosen]
     assert rate(trips) == 1
+
+
+def test_some_goals_of_the_arm_are_reached_from_pixels() -> None:
+    found = attempted("reacher", count=8)
+    assert rate(found["planned"]) >= 0.75
+    assert rate(found["planned"]) > rate(found["at random"])
+    assert rate(found["still"]) == 0
+
+
+@pytest.mark.slow
+def test_forty_goals_of_the_arm_are_reached_from_pixels() -> None:
+    found = attempted("reacher")
+    assert rate(found["planned"]) >= 0.8
+    assert rate(found["at random"]) <= 0.5
+    assert rate(found["still"]) == 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,8 @@ Say = Callable[[str], None]
 WARM_STEPS = 100
 SPREAD = 0.02
 """Standard deviation of fresh weights."""
+FITTED = 3000
+"""Pictures that the decoder is fitted to in the end."""
 EVERY = 250
 """Steps between two lines of progress."""
 
@@ -119,6 +121,7 @@ def train(recipe: Recipe, seed: int, say: Say) -> Learned:
     network = ActionPredictor(learned, config)
     _learn_to_see(recipe, learned, encoder, decoder, walks, bearings, random, say)
     tokens = encoded(encoder, walks, config)
+    fit_decoder(learned.parameters, tokens, walks, config)
     _learn_to_imagine(recipe, learned, network, tokens, walks, random, say)
     say(f"trained in {time.monotonic() - began:.0f} s")
     return learned
@@ -160,6 +163,24 @@ def encoded(encoder: Encoder, walks: Walks, config: WorldConfig) -> Tensor:
     ]
     tokens: Tensor = torch.cat(found).unflatten(0, pictures.shape[:2])
     return tokens
+
+
+@torch.no_grad()
+def fit_decoder(parameters: Mapping[str, Tensor], tokens: Tensor, walks: Walks, config: WorldConfig) -> None:
+    """The decoder's matrix by least squares, for the tokens as they are in the end.
+
+    Who is asked for the least absolute error leaves out what is thin: most of the time it is not there.
+    """
+    clip = config.clip
+    chosen = slice(None, None, max(1, tokens[..., 0, 0].numel() // FITTED))
+    pictures = torch.from_numpy(walks.pictures.reshape(-1, *walks.pictures.shape[2:])[chosen])
+    off = pictures.permute(0, 3, 1, 2).float() / 255 - parameters["decoder.scene"]
+    patched = off.unflatten(-1, (clip.grid, clip.patch)).unflatten(-3, (clip.grid, clip.patch))
+    wanted = patched.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(0, 2)  # [tokens, 3 · patch²]
+    given = F.pad(tokens.flatten(0, 1)[chosen].flatten(0, 1), (0, 1), value=1.0)
+    solution = torch.linalg.lstsq(given, wanted).solution
+    parameters["decoder.pixels.weight"].copy_(solution[:-1].T)
+    parameters["decoder.pixels.bias"].copy_(solution[-1])
 
 
 def _learn_to_imagine(

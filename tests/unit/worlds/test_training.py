@@ -62,7 +62,8 @@ def test_the_same_seed_trains_the_same_weights_and_another_one_does_not() -> Non
     first, again, other = (train(SMALL, seed, quiet).parameters for seed in (1, 1, 2))
     name = "predictor.predictor_proj.weight"
     for key, value in first.items():
-        torch.testing.assert_close(value, again[key], rtol=0, atol=0)
+        fitted = key.startswith("decoder.pixels")  # by LAPACK, whose sums depend on where memory lies
+        torch.testing.assert_close(value, again[key], rtol=0, atol=1e-5 if fitted else 0)
     assert not torch.equal(first[name], other[name])
 
 
@@ -133,16 +134,18 @@ def test_a_shipped_world_imagines_better_than_that_nothing_changes(name: str) ->
         assert error < 0.4 * copy
 
 
-def test_a_shipped_world_shows_what_it_has_seen() -> None:
-    room = ROOM.arena()
-    found = world({"world": "room"})
+@pytest.mark.parametrize("name", SHIPPED_WORLDS)
+def test_a_shipped_world_shows_what_it_has_seen(name: str) -> None:
+    recipe, found = RECIPES[name], world({"world": name})
+    arena = made(recipe.arena)
     assert found.decoder is not None
-    picture = room.picture()
-    tokens = found.encoder(normalised(torch.from_numpy(picture)[None], 64, "square")[:, None])
-    shown = picture_of(found.decoder(tokens[0]))
-    off = np.abs(shown.astype(int) - picture).mean()
-    room.act(np.array((room.reach, 0.0), np.float32))
-    assert off < 0.3 * np.abs(shown.astype(int) - room.picture()).mean()
+    walks = walk(arena, 16, 1, np.random.default_rng(98))
+    pictures = walks.pictures[:, 0].astype(float)
+    shown = np.stack([picture_of(found.decoder(each[0])) for each in encoded(found.encoder, walks, recipe.config)])
+    still = pictures.mean(axis=0)
+    own, nothing = (np.square(pictures - each).mean() for each in (shown, still))
+    other = np.square(pictures - np.roll(shown, 1, axis=0)).mean()
+    assert own < 0.6 * nothing < other
 
 
 def test_a_decoder_without_weights_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: one math thread, the cached weights, free ports."""
+"""For all tests: one math thread, no wall-clock limits, the cached weights, free ports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from models.pull import part_dir
 from tests.absent import absent
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def _cached(part: str) -> Path:

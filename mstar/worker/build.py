@@ -47,7 +47,7 @@ def build_worker(
     for family, graph in graphs.items():
         if name not in placed[family].workers:
             continue
-        hosted = families[family] = host(graph, placed[family], name)
+        hosted = families[family] = host(family, graph, placed[family], name)
         given = {**settings[family], "threads": rank.threads, "device": rank.device}
         for component in hosted.components.values():
             key = qualified(family, component.name)

@@ -44,8 +44,8 @@ def qualified(family: str, component: str) -> str:
     return f"{family}/{component}"
 
 
-def host(graph: Graph, placed: Placed, worker: str) -> Hosted:
-    """What `worker` needs to know of a checked graph."""
+def host(family: str, graph: Graph, placed: Placed, worker: str) -> Hosted:
+    """What `worker` needs to know of a checked graph that is served under the name `family`."""
     plan = compile_graph(graph)
     used = placed.components(worker)
     edges = [
@@ -59,7 +59,7 @@ def host(graph: Graph, placed: Placed, worker: str) -> Hosted:
         if isinstance(edge, Emit) and edge.modality == "audio"
     }
     return Hosted(
-        name=graph.name,
+        name=family,
         worker=worker,
         placed=placed,
         components={each.name: each for each in graph.components if each.name in used},

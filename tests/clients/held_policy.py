@@ -48,7 +48,7 @@ class HeldPolicy:
         """One node."""
         node = GraphNode("held", ("observation",), (Emit("actions", "action"),))
         return Graph(
-            name=__name__,
+            name="held",
             components=(Component("held", "tests.clients.held_policy:held"),),
             partitions=(Partition("policy", (Walk("act", node),)),),
             live=(),

@@ -50,7 +50,7 @@ class Painter:
         )
         imagine = Walk("imagine", Sequential((begin, DynamicLoop("horizon", paint, 32))))
         return Graph(
-            name=__name__,
+            name="painter",
             components=tuple(Component(name, f"{nodes}:{name}") for name in ("see", "begin", "paint")),
             partitions=(Partition("world", (plan("plan", "camera"), plan("plan_image", "observation"), imagine)),),
             live=(

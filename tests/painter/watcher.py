@@ -23,7 +23,7 @@ class Watcher:
         """The Walk Graph."""
         look = GraphNode("look", ("observation",), (Emit("actions", "action"),))
         return Graph(
-            name=__name__,
+            name="watcher",
             components=(Component("look", "tests.painter.nodes:look"),),
             partitions=(Partition("policy", (Walk("act", look),)),),
             tasks=(Task("act", {"policy": "act"}, ("observation",)),),

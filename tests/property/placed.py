@@ -236,7 +236,7 @@ class Placed:
             engine = Scripted(self)
             self.workers[name] = Worker(
                 name,
-                {FAMILY: host(self.graph, placed, name)},
+                {FAMILY: host(FAMILY, self.graph, placed, name)},
                 dict.fromkeys(names, engine),
                 dict.fromkeys(names, 3),
                 self.ends[name],

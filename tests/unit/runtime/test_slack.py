@@ -162,7 +162,7 @@ class Bench:
         names = [f"f/{component.name}" for component in declared.components]
         self.worker = Worker(
             NAME,
-            {"f": host(declared, one_rank().place("f", declared), NAME)},
+            {"f": host("f", declared, one_rank().place("f", declared), NAME)},
             dict.fromkeys(names, self.engine),
             dict.fromkeys(names, 8),
             bus.endpoint(NAME),

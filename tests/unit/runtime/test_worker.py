@@ -106,7 +106,7 @@ class Bench:
         self.clock = ManualClock()
         bus = LocalBus()
         self.conductor, self.client = bus.endpoint("conductor"), bus.endpoint("client")
-        family = host(declared, one_rank().place("small", declared), NAME)
+        family = host("small", declared, one_rank().place("small", declared), NAME)
         names = [f"small/{component.name}" for component in declared.components]
         self.worker = Worker(
             NAME,

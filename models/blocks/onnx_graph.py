@@ -14,11 +14,11 @@ from torch import Tensor
 
 from models.blocks.quantise import GROUP, Grouped4, Grouped8
 
-Activations = Literal["int8", "float32"]
+Activations = Literal["int8", "int16", "float32"]
 """What the products multiply the weights' codes with.
 
-`int8`: activations rounded to 8 bits, one scale a group of 32. `float32`: the weights are unpacked in every step: for
-many rows.
+`int8`: activations rounded to 8 bits, one scale a group of 32. `int16`: the same, and what the rounding left out by the
+same rule: twice the work, about 16 bits. `float32`: the weights are unpacked in every step: for many rows.
 """
 
 _CONTRIB = "com.microsoft"
@@ -45,10 +45,19 @@ class GraphDraft:
         Codes are multiplied around 8 (of 4 bits) or 128 (of 8 bits). What the middle of a 4-bit group adds,
         (minimum + 8 · scale) · Σ x, is added in float32.
         """
+        doubled = self._activations == "int16"
+        width = weight.shape[1]
+        if doubled or isinstance(weight, Grouped4):
+            grouped = self._once("groups", x, partial(self._groups, x, doubled))
+        if doubled:
+            x = self._once("rows", grouped, partial(self._reshaped, grouped, width))
         y = self._coded(x, weight)
         if isinstance(weight, Grouped4):
             middle = self.constant((weight.minimum + 8 * weight.scale).T.float().numpy())  # [in / 32, out]
-            y = self.node("Gemm", [self._once("sums", x, partial(self._sums, x, weight.shape[1])), middle, y])
+            y = self.node("Gemm", [self._once("sums", grouped, partial(self._sums, grouped, width)), middle, y])
+        if doubled:
+            kept, left = self.split(y, 2, axis=0)
+            y = self.add(kept, left)
         return y if bias is None else self.add(y, self.constant(bias.float().numpy()))
 
     def norm(self, x: str, weight: Tensor, eps: float) -> str:
@@ -115,12 +124,13 @@ class GraphDraft:
         serialised: bytes = self._model.SerializeToString()
         return serialised
 
-    def _coded(self, x: str, weight: Grouped4 | Grouped8) -> str:
-        """x · (codes · scale)ᵀ; codes count from the middle of their range."""
+    def _coded(self, x: str, weight: Grouped4 | Grouped8, zero_point: str = "") -> str:
+        """x · (codes · scale)ᵀ; codes count from the middle of their range, or from `zero_point`."""
         out, width = weight.shape
+        inputs = [x, self.constant(_packed(weight)), self.constant(weight.scale.float().flatten().numpy())]
         return self.node(
             "MatMulNBits",
-            [x, self.constant(_packed(weight)), self.constant(weight.scale.float().flatten().numpy())],
+            [*inputs, zero_point] if zero_point else inputs,
             domain=_CONTRIB,
             K=width,
             N=out,
@@ -129,10 +139,22 @@ class GraphDraft:
             accuracy_level=1 if self._activations == "float32" else 4,
         )
 
-    def _sums(self, x: str, width: int) -> str:
-        """x [rows, width] → sums of its groups [rows, width / 32]."""
-        sums = self.node("ReduceSum", [self._reshaped(x, GROUP), self._shape(1)], keepdims=0)
-        return self._reshaped(sums, width // GROUP)
+    def _groups(self, x: str, doubled: bool) -> str:
+        """x [rows, width] → [rows · width / 32, 32].
+
+        `doubled`: what the product's rounding keeps of all rows, followed by what it leaves out of them. What it keeps
+        of a group is the group's product with the identity, and stays as it is when rounded again.
+        """
+        grouped = self._reshaped(x, GROUP)
+        if not doubled:
+            return grouped
+        identity = Grouped4(torch.eye(GROUP, dtype=torch.uint8), torch.ones(GROUP, 1), torch.zeros(GROUP, 1))
+        kept = self._coded(grouped, identity, self.constant(np.zeros(GROUP, np.uint8)))
+        return self.node("Concat", [kept, self.node("Sub", [grouped, kept])], axis=0)
+
+    def _sums(self, grouped: str, width: int) -> str:
+        """[rows · width / 32, 32] → [rows, width / 32]."""
+        return self._reshaped(self.node("ReduceSum", [grouped, self._shape(1)], keepdims=0), width // GROUP)
 
     def _reshaped(self, x: str, width: int) -> str:
         return self.node("Reshape", [x, self._shape(-1, width)])

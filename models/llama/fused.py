@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,9 +16,7 @@ from models.llama.weights import Weights
 from mstar.submodule import Attention, Row
 
 SHORT = 8
-"""Most tokens of a row that is computed with rounded activations. Above, unpacking the weights costs little beside the
-products, and a prompt does not bear the rounding: the greedy answers to simple questions change.
-"""
+"""Most tokens of a row that is computed with rounded activations; above, unpacking the weights costs less."""
 
 
 def can_fuse(config: LlamaConfig) -> bool:
@@ -30,7 +28,7 @@ def can_fuse(config: LlamaConfig) -> bool:
 class FusedStack:
     """All layers and the final norm (see `models.llama.layers.Stack`).
 
-    A row of up to `SHORT` tokens goes through graphs with `int8` activations, a longer one through graphs with
+    A row of up to `SHORT` tokens goes through graphs with `int16` activations, a longer one through graphs with
     `float32` ones. What a row's tokens become does not depend on the other rows.
 
     Graph 0 ends before the first attention; graph n takes what attention n - 1 gave through the rest of its layer and
@@ -66,24 +64,31 @@ class FusedStack:
         half = self._width // 2
         cos, sin = rotation.cos[:, 0, :half], rotation.sin[:, 0, half:]
         if not any(long):
-            return (_Lane(self._short, hidden, cos, sin),)
+            return (_Lane(self._short, torch.Tensor.contiguous, hidden, cos, sin),)
         if all(long):
-            return (_Lane(self._long, hidden, cos, sin),)
+            return (_Lane(self._long, padded, hidden, cos, sin),)
         of_long = torch.tensor(long).repeat_interleave(torch.tensor([row.tokens for row in rows]))
         return tuple(
-            _Lane(graphs, hidden[which], cos[which], sin[which], which.nonzero().squeeze(1))
-            for graphs, which in ((self._short, ~of_long), (self._long, of_long))
+            _Lane(graphs, fit, hidden[which], cos[which], sin[which], which.nonzero().squeeze(1))
+            for graphs, fit, which in (
+                (self._short, torch.Tensor.contiguous, ~of_long),
+                (self._long, padded, of_long),
+            )
         )
 
 
 class _Lane:
-    """The tokens of a step that take the same graphs: `index` [tokens] int64 of them, or all."""
+    """The tokens of a step that take the same graphs: `index` [tokens] int64 of them, or all.
 
-    __slots__ = ("_given", "_graphs", "_index", "_mixed", "tokens")
+    `fit` makes a tensor contiguous, with as many rows as the graphs' products need.
+    """
+
+    __slots__ = ("_fit", "_given", "_graphs", "_index", "_mixed", "tokens")
 
     def __init__(
         self,
         graphs: Sequence[GraphSession],
+        fit: Callable[[Tensor], Tensor],
         hidden: Tensor,
         cos: Tensor,
         sin: Tensor,
@@ -91,9 +96,10 @@ class _Lane:
     ) -> None:
         self.tokens = hidden.shape[0]
         self._graphs = graphs
+        self._fit = fit
         self._index = index
-        self._given = {name: padded(part).numpy() for name, part in (("hidden", hidden), ("cos", cos), ("sin", sin))}
-        self._mixed = hidden  # from `mix` on, [tokens as padded, heads · dim]
+        self._given = {name: fit(part).numpy() for name, part in (("hidden", hidden), ("cos", cos), ("sin", sin))}
+        self._mixed = hidden  # from `mix` on, [tokens as fitted, heads · dim]
 
     def advance(self, layer: int) -> tuple[Tensor, Tensor]:
         """Up to attention `layer`: queries and keys, rotated, side by side, and values, each [tokens, width]."""
@@ -103,14 +109,14 @@ class _Lane:
     def mix(self, mixed: Tensor) -> None:
         """Take what attention gave, [tokens of the step, heads, dim]."""
         own = mixed if self._index is None else mixed[self._index]
-        self._mixed = padded(own.flatten(1))
+        self._mixed = self._fit(own.flatten(1))
         self._given["mixed"] = self._mixed.numpy()
 
     def finish(self, last: Tensor | None) -> Tensor:
         """After the final norm: the tokens `last`, or all, [n, hidden]."""
         hidden, mixed = torch.from_numpy(self._given["hidden"]), self._mixed
         if last is not None:
-            hidden, mixed = padded(hidden[last]), padded(mixed[last])
+            hidden, mixed = self._fit(hidden[last]), self._fit(mixed[last])
         [normed] = self._graphs[-1]({"hidden": hidden.numpy(), "mixed": mixed.numpy()})
         return torch.from_numpy(normed)[: self.tokens if last is None else len(last)]
 
@@ -148,7 +154,7 @@ class _Once:
 def _sessions(config: LlamaConfig, weights: Weights, index: int) -> tuple[GraphSession, GraphSession]:
     """Graph `index` for short rows and for long ones."""
     once = _Once(weights)
-    return GraphSession(_graph(config, once, index, "int8")), GraphSession(_graph(config, once, index, "float32"))
+    return GraphSession(_graph(config, once, index, "int16")), GraphSession(_graph(config, once, index, "float32"))
 
 
 def _graph(config: LlamaConfig, weights: Weights, index: int, activations: Activations) -> bytes:

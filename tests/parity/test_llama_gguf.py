@@ -93,12 +93,10 @@ def test_float32_answers_are_the_recorded_ones(network: Callable[[Kernel], Llama
         assert answer == golden[f"greedy_{i}"].tolist()
 
 
-def test_four_bit_answers_begin_as_the_recorded_ones(
-    network: Callable[[Kernel], Llama], golden: dict[str, Tensor]
-) -> None:
+def test_four_bit_answers_are_the_recorded_ones(network: Callable[[Kernel], Llama], golden: dict[str, Tensor]) -> None:
     for i in range(len(QUESTIONS)):
-        wanted = golden[f"greedy_{i}"][:24].tolist()
-        assert greedy(network("int4"), golden[f"prompt_{i}"], len(wanted))[1] == wanted
+        _, answer = greedy(network("int4"), golden[f"prompt_{i}"], len(golden[f"greedy_{i}"]))
+        assert answer == golden[f"greedy_{i}"].tolist()
 
 
 def logits(model: Llama, ids: Tensor, piece: int) -> Tensor:
@@ -126,7 +124,7 @@ def test_four_bit_distributions_stay_close_to_float32(
 ) -> None:
     """As long prompts are read, and as answers are written."""
     ids = torch.tensor(tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:192])
-    assert divergence(network, ids, 192, piece).mean() <= 0.01
+    assert divergence(network, ids, 192, piece).mean() <= 0.001
 
 
 @pytest.mark.slow
@@ -136,7 +134,7 @@ def test_four_bit_distributions_stay_close_to_float32_over_the_whole_text(
 ) -> None:
     ids = torch.tensor(tokenizer.encode(TEXT.read_text(encoding="utf-8")))
     assert len(ids) >= 2000
-    assert divergence(network, ids, 512, piece).mean() <= 0.01
+    assert divergence(network, ids, 512, piece).mean() <= 0.001
 
 
 def test_four_bit_rows_do_not_depend_on_the_batch(network: Callable[[Kernel], Llama], tokenizer: Tokenizer) -> None:

@@ -23,7 +23,7 @@ from models.llama.network import Llama
 from mstar.submodule import Row
 from tests.parity.dense_attention import DenseCache
 
-ERROR: dict[Activations, float] = {"int8": 1e-2, "float32": 1e-5}
+ERROR: dict[Activations, float] = {"int8": 1e-2, "int16": 1e-4, "float32": 1e-5}
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -149,8 +149,7 @@ def test_fused_layers_are_those_of_the_dense_network(network: Llama, config: Lla
     dense = Llama(config, Random(), "float32")
     prompt = torch.arange(tokens) * 31 % 300
     got, wanted = (forward(each, [prompt], all_tokens=True) for each in (network, dense))
-    error = 3 * ERROR["int8" if tokens <= SHORT else "float32"]
-    assert ((got - wanted).norm(dim=-1) <= error * wanted.norm(dim=-1)).all()
+    torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-3)
 
 
 def test_short_and_long_rows_of_one_step_are_as_they_are_alone(network: Llama) -> None:

@@ -44,7 +44,7 @@ class Intake:
 
     def commit(self, message: Commit) -> None:
         session = self._sessions.get(message.session)
-        if session is None:
+        if session is None or message.stream not in session.family.live:
             self._late()
             return
         if message.request and message.request not in session.requests:
@@ -129,6 +129,11 @@ class Intake:
                 self._fail(request, want.name, wrong)
 
     def _feed_request(self, session: SessionState, message: Feed) -> None:
+        """Items of a request's own live stream; a client feeds no other by a request's name."""
+        live = session.family.live.get(message.stream)
+        if live is None or live.scope != "request":
+            self._late()
+            return
         request = session.requests.get(message.request)
         if request is None:
             if not session.hold(message):

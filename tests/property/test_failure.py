@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from models.toy.model import FAMILY
@@ -243,7 +243,15 @@ TO_CONDUCTOR = st.one_of(
 )
 
 
+INWARD = [
+    *[Feed("here", "here.0", "mic", 0, np.zeros(512, np.float32))] * 4,
+    *[Feed("here", "here.0", "word", 0, np.zeros(512, np.float32)), Commit("here", "here.0", "word", 0)],
+]
+"""Into a stream that a node feeds, while it does."""
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(INWARD, [], 0)
 @given(st.lists(TO_WORKER, max_size=400), st.lists(TO_CONDUCTOR, max_size=100), st.integers(0, 1000))
 def test_late_and_unknown_messages_are_dropped_and_kept_nowhere(
     to_worker: list[Message], to_conductor: list[Message], seed: int

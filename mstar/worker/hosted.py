@@ -16,7 +16,8 @@ class Inlet:
     """A stream of the family, as its consumer takes it."""
 
     edge: StreamingGraphEdge
-    live: bool  # its producer is the client
+    live: bool  # the client may feed it
+    makers: frozenset[str]  # partitions that feed it; where one of them runs, the client does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,10 @@ def host(family: str, graph: Graph, placed: Placed, worker: str) -> Hosted:
         tasks={task.name: task for task in graph.tasks},
         silent=frozenset(task.name for task in graph.tasks if not task.standing and sounding.isdisjoint(task.start)),
         live={source.name: source for source in graph.live},
-        inlets={key: Inlet(stream.edge, CLIENT in stream.producers) for key, stream in plan.streams.items()},
+        inlets={
+            key: Inlet(stream.edge, CLIENT in stream.producers, frozenset(stream.producers) - {CLIENT})
+            for key, stream in plan.streams.items()
+        },
         ports={(stream.edge.partition, stream.input): stream.edge.name for stream in plan.streams.values()},
         feeds={
             partition.name: tuple(key for key, stream in plan.streams.items() if partition.name in stream.producers)

@@ -44,7 +44,7 @@ class Intake:
 
     def commit(self, message: Commit) -> None:
         session = self._sessions.get(message.session)
-        if session is None or message.stream not in session.family.live:
+        if session is None:
             self._late()
             return
         if message.request and message.request not in session.requests:
@@ -129,19 +129,17 @@ class Intake:
                 self._fail(request, want.name, wrong)
 
     def _feed_request(self, session: SessionState, message: Feed) -> None:
-        """Items of a request's own live stream; a client feeds no other by a request's name."""
-        live = session.family.live.get(message.stream)
-        if live is None or live.scope != "request":
-            self._late()
-            return
         request = session.requests.get(message.request)
         if request is None:
             if not session.hold(message):
                 self._late()
             return
-        for stream, partition in list(request.buffers):
-            if stream == message.stream:
-                self._put_or_fail(request, stream, partition, message)
+        live = session.family.live.get(message.stream)
+        fed = _fed_by_client(request, message.stream) if live is not None and live.scope == "request" else []
+        for partition in fed:
+            self._put_or_fail(request, message.stream, partition, message)
+        if not fed:
+            self._late()
 
     def _put_or_fail(self, request: RequestState, stream: str, partition: str, message: Feed) -> None:
         try:
@@ -159,14 +157,23 @@ class Intake:
     def _each_inlet(
         self, request: RequestState, stream: str, change: Callable[[StreamBuffer, RequestState], None]
     ) -> None:
-        for name, partition in list(request.buffers):
-            if name == stream:
-                try:
-                    change(request.buffers[(name, partition)], request)
-                    self._ready.refresh(request, partition)
-                except Rejected as wrong:
-                    self._fail(request, stream, wrong)
-                    return
+        for partition in _fed_by_client(request, stream):
+            try:
+                change(request.buffers[(stream, partition)], request)
+                self._ready.refresh(request, partition)
+            except Rejected as wrong:
+                self._fail(request, stream, wrong)
+                return
+
+
+def _fed_by_client(request: RequestState, stream: str) -> list[str]:
+    """Partitions of the request that take the stream from its client: none where a node of the request feeds it."""
+    inlets = request.session.family.inlets
+    return [
+        partition
+        for name, partition in request.buffers
+        if name == stream and (inlet := inlets[(name, partition)]).live and inlet.makers.isdisjoint(request.partitions)
+    ]
 
 
 def _rows(message: Feed) -> np.ndarray:

@@ -179,9 +179,9 @@ class Steps:
 
     def _stepped(self, firings: Sequence[Firing], outcomes: Sequence[Outcome], started: float, ended: float) -> None:
         flight, self.flight = self.flight, []
-        self.firings += len(firings)
         ran = [not isinstance(outcome, Deferred) and outcome != Partial(0) for outcome in outcomes]
-        batch = sum(ran)
+        batch = sum(ran)  # what waits for memory, or got nothing of the step, did not fire
+        self.firings += batch
         if batch:
             self.measures.step(firings[0], batch, ended - started)
             self._ready.costs.observe(firings[0].component, firings[0].walk, batch, ended - started)

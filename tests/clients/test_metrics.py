@@ -107,7 +107,7 @@ async def test_every_number_moves(toy_server: Serving) -> None:
         assert after(name, **labels) >= before(name, **labels) + by, (name, labels)
     moved = {name.removesuffix("_count") for name, _, _ in GROWN} | _of_now(before, during, after)
     assert moved | ROBOTS | FAULTS | LOSSES == {name for name, _, _ in documented()}
-    assert after("mstar_node_seconds_count") == after("mstar_batch_size_count") == after("mstar_steps_total")
+    assert after("mstar_node_seconds_count") == after("mstar_batch_size_count") <= after("mstar_steps_total")
     assert after("mstar_batch_size_sum") == after("mstar_runtime", name="firings")
 
 

@@ -5,7 +5,7 @@
     warm        prompt → LM: the K/V of a conversation before its next message is there
     say         text written by the client ~written~> clauses … decoder → audio; a cut: say what is written so far
     transcribe  cut(audio) ~piece~> loop over pieces: encoder → ASR_begin → loop ASR ↺ token → transcript
-    recognise   divide(sound written by the client) ~piece~> as transcribe, ~token~> caption; each piece with word times
+    recognise   divide(sound written by the client) ~piece~> as transcribe, with word times, ~tokens~> caption
     complete    LM; loop LM ↺ token on a text that the client writes, ~text_tokens~> text
     answer      [transcribe ~transcript~>] prompt → LM; loop LM ↺ token, ~text_tokens~> text
                 text ~written~> clauses ~clause~> loop: phonemes → acoustic ~frames~> decoder → audio
@@ -46,8 +46,8 @@ LONGEST_ANSWER = 4096
 ASR_TOKENS = 448
 
 
-def _spelling(*also: StreamingGraphEdge) -> tuple[GraphNode, DynamicLoop]:
-    """A piece's tokens: the first, always a time; the loop over those behind it, which go to `also` as well."""
+def _spelling() -> tuple[GraphNode, DynamicLoop]:
+    """A piece's tokens: the first, always a time; the loop over those behind it."""
     first = GraphNode(
         "ASR_begin",
         ("states", "seconds"),
@@ -57,7 +57,7 @@ def _spelling(*also: StreamingGraphEdge) -> tuple[GraphNode, DynamicLoop]:
     )
     loop = DynamicLoop(
         "spelling",
-        GraphNode("ASR", ("token",), (GraphEdge("token", "ASR"), *also)),
+        GraphNode("ASR", ("token",), (GraphEdge("token", "ASR"),)),
         max_iters=ASR_TOKENS,
         accumulated=(GraphEdge("token", "transcript", "tokens"),),
     )
@@ -84,11 +84,14 @@ def _hearing() -> tuple[Partition, ...]:
     told = Sequential(
         (
             GraphNode("encoder", ("audio",), _heard("states", "seconds")),
-            *_spelling(StreamingGraphEdge("token", "captions", "caption", input="tokens")),
+            *_spelling(),
             GraphNode(
                 "transcript",
                 ("states", "first", "tokens", "seconds"),
-                (Emit("recognised", "text"),),
+                (
+                    Emit("recognised", "text"),
+                    StreamingGraphEdge("tokens", "captions", "caption", bound=ASR_TOKENS),
+                ),
                 component="told",
             ),
         )

@@ -16,7 +16,7 @@ from models.whisper.network import Whisper
 from models.whisper.times import Floats, Heads, frames_of, read
 from models.whisper.tokenizer import Tokenizer
 from mstar.submodule import STATE, Call, Output, Outputs, Packed, Step
-from mstar.tensors import Value
+from mstar.tensors import Many, Value
 
 EARLY = 1
 """Frames by which a token begins before the frame that its attention jumps to (measured on tiny.en: 25 ms)."""
@@ -64,7 +64,7 @@ class TellingSubmodule:
     Output `recognised`, one a piece, times in seconds from the start of the first: {"text", "start", "end" (of the
     piece), "no_speech" (probability), "language", "segments": [{"text", "start", "end", "tokens", "logprob" (mean),
     "compression"}], "words": [{"text", "start", "end", "logprob"}], "tokens": [{"text", "bytes", "logprob"}]}.
-    Words do not overlap and never go back. State: seconds so far.
+    Words do not overlap and never go back. Output `tokens`: the ids of it, one item each. State: seconds so far.
     """
 
     max_batch = 1
@@ -80,12 +80,13 @@ class TellingSubmodule:
 
     def forward(self, packed: Packed, step: Step) -> Outputs:  # noqa: ARG002
         done = [self._tell(call) for call in step.calls]
-        return {"recognised": [value for value, _ in done], STATE: [{"seconds": end} for _, end in done]}
+        recognised, tokens, ends = zip(*done, strict=True)
+        return {"recognised": recognised, "tokens": tokens, STATE: [{"seconds": end} for end in ends]}
 
     def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:  # noqa: ARG002 - a firing is a whole piece
         return False
 
-    def _tell(self, call: Call) -> tuple[Value, float]:
+    def _tell(self, call: Call) -> tuple[Value, Many, float]:
         offset = 0.0 if call.state is None else float(floats(record(call.state)["seconds"]))
         seconds = float(floats(call.inputs["seconds"]))
         taken = believable(
@@ -122,7 +123,7 @@ class TellingSubmodule:
                 for each in told
             ],
         }
-        return value, offset + seconds
+        return value, Many(tuple(taken)), offset + seconds
 
     def _read(
         self,

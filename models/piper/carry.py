@@ -1,6 +1,6 @@
-"""A convolutional ONNX decoder that carries its state: chunks in, exactly the samples they determine out.
+"""A convolutional ONNX graph that carries its state: chunks in, exactly the items that they determine out.
 
-The graph of a non-causal decoder (convolutions of stride 1 with symmetric zero padding, transposed convolutions,
+The graph of a non-causal stage (convolutions of stride 1 with symmetric zero padding, transposed convolutions,
 channels cut and joined, element-wise operations) is rewritten so that every convolution reads `tail ‖ new ‖ closing
 zeros` without padding of its own: the tail is what it has read before and still needs, a value that comes in as a graph
 input and leaves as a graph output. At the start of a stream a tail is the layer's own left padding, at its end the
@@ -25,7 +25,7 @@ from models.piper.graph import Wiring, assemble, attributes, value_of
 from models.piper.streams import CLOSING, FRAMES, Rewrite, Stream, Tail
 from mstar.errors import WeightsError
 
-AUDIO = "audio"  # float32 [1, 1, 1, m]
+OUT = "out"  # float32 [1, channels, 1, m]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class CarriedGraph:
     model: ModelProto
     tails: tuple[Tail, ...]
     channels: int  # of a frame
-    hop: int  # samples per frame
-    lag: int  # samples that a chunk leaves open
+    hop: int  # items out per frame
+    lag: int  # items out that a chunk leaves open
     first: int  # frames that the first chunk of a segment must have (a last chunk may have any number)
 
 
@@ -42,7 +42,7 @@ _POINTWISE = frozenset({"LeakyRelu", "Tanh", "Div", "Mul", "Add", "Sub", "Sigmoi
 
 
 def carry_state(model: ModelProto) -> CarriedGraph:
-    """Rewrite a decoder whose first input is streaming [1, channels, frames], with one output [1, 1, samples].
+    """Rewrite a stage whose first input is streaming [1, channels, frames], with one output [1, channels, items].
 
     A second input is its mask, which is 1 for all frames of a sound that is alone. WeightsError if it holds an
     operation that can not be carried.
@@ -74,17 +74,17 @@ def carry_state(model: ModelProto) -> CarriedGraph:
             case op, 1 if op in _POINTWISE:
                 rewrite.pointwise(node)
             case op, _:
-                raise WeightsError(f"decoder: {node.name} ({op}) can not be carried over chunks")
+                raise WeightsError(f"voice: {node.name} ({op}) can not be carried over chunks")
     out = rewrite.streams[sink]
-    rewrite.node("Identity", (out.name,), AUDIO)
+    rewrite.node("Identity", (out.name,), OUT)
     names = [t.name for t in rewrite.tails]
     made = assemble(
         rewrite.nodes,
         [value_of(FRAMES), value_of(CLOSING, TensorProto.INT64, 1), *(value_of(f"{n}.tail") for n in names)],
-        [value_of(AUDIO), *(value_of(f"{n}.next") for n in names)],
+        [value_of(OUT), *(value_of(f"{n}.next") for n in names)],
         [*(_image_kernel(t) for t in weights.values()), *rewrite.constants.values()],
         model,
-        "carried_decoder",
+        "carried",
     )
     return CarriedGraph(made, tuple(rewrite.tails), channels, out.rate, out.lag, rewrite.reach + 1)
 
@@ -102,7 +102,7 @@ def _channels(wiring: Wiring, source: str) -> int:
             case "Slice":
                 pass
             case kind:
-                raise WeightsError(f"decoder: its input goes to {node.name} ({kind})")
+                raise WeightsError(f"voice: its input goes to {node.name} ({kind})")
         name = node.output[0]
 
 

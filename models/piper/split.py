@@ -1,6 +1,6 @@
-"""A Piper voice's one ONNX graph as two stages: prior | decoder.
+"""A Piper voice's one ONNX graph as three stages: prior | flow | decoder.
 
-The decoder is the flow and the vocoder: both look at a frame's neighbours only, the prior reads the whole clause.
+The prior reads the whole clause; flow and decoder look at a frame's neighbours only.
 
 The exported graph draws its noise inside; here the two draws are inputs, so that a call's seed decides what it sounds
 like and batch mates do not.
@@ -26,8 +26,10 @@ class Stages:
     prior: ModelProto  # input, input_lengths, scales, noise → durations, mean, deviation, mask
     prior_in: tuple[str, str, str, str]
     prior_out: tuple[str, str, str, str]
-    decoder: ModelProto  # z_p [1, c, frames], mask → wave [1, 1, samples]
-    decoder_in: tuple[str, str]
+    flow: ModelProto  # z_p [1, c, frames], mask → z [1, c, frames]
+    flow_in: tuple[str, str]
+    decoder: ModelProto  # z → wave [1, 1, samples]
+    decoder_in: str
 
 
 def split(model: ModelProto) -> Stages:
@@ -62,8 +64,9 @@ def split(model: ModelProto) -> Stages:
     prior_out = (durations, mean, deviation, mask)
     values = [value_of("input", int64, 2), value_of("input_lengths", int64, 1), value_of("scales", rank=1)]
     prior = subgraph(wiring, model, [*values, value_of(duration_draw)], [value_of(n) for n in prior_out], "prior")
-    decoder = subgraph(wiring, model, [value_of(z_p), value_of(mask)], [value_of(wave)], "decoder")
-    return Stages(prior, prior_in, prior_out, decoder, (z_p, mask))
+    flow = subgraph(wiring, model, [value_of(z_p), value_of(mask)], [value_of(z)], "flow")
+    decoder = subgraph(wiring, model, [value_of(z)], [value_of(wave)], "decoder")
+    return Stages(prior, prior_in, prior_out, flow, (z_p, mask), decoder, z)
 
 
 def _one(found: list[T], what: str) -> T:

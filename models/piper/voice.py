@@ -1,4 +1,4 @@
-"""A Piper voice: text-free synthesis from phoneme ids, in the stages prior → carried decoder."""
+"""A Piper voice: text-free synthesis from phoneme ids, prior → flow → decoder; the last two carry their state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from models.piper.carry import AUDIO, CarriedGraph, carry_state
+from models.piper.carry import OUT, CarriedGraph, carry_state
 from models.piper.split import Stages, split
 from models.piper.streams import CLOSING, FRAMES
 from mstar.errors import WeightsError
@@ -55,20 +55,53 @@ class Latents:
     durations: Ints  # [ids], frames per phoneme id
 
 
+Tails = tuple[Floats, ...]
+"""State of a carried stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A stage that takes a segment of frames in chunks."""
+
+    graph: CarriedGraph
+    session: ort.InferenceSession
+
+    @classmethod
+    def of(cls, stage: onnx.ModelProto, threads: int) -> Carried:
+        """Raises WeightsError if it holds an operation that can not be carried."""
+        graph = carry_state(stage)
+        return cls(graph, session(graph.model, threads))
+
+    def fresh(self) -> Tails:
+        """The state at the start of a segment."""
+        return tuple(np.zeros((1, t.channels, 1, t.start), np.float32) for t in self.graph.tails)
+
+    def advance(self, frames: Floats, tails: Tails, last: bool) -> tuple[Floats, Tails]:
+        """New frames [n, channels] → the items that they determine [m, channels out], and the next state.
+
+        A chunk has at least one frame, the first of a segment `graph.first` unless it is the last one, too.
+        """
+        feed = {f"{t.name}.tail": value for t, value in zip(self.graph.tails, tails, strict=True)}
+        feed[FRAMES] = np.ascontiguousarray(frames.T)[None, :, None, :]
+        feed[CLOSING] = np.array([1, 1, 1, int(last)], np.int64)
+        out, *rest = self.session.run([OUT, *(f"{t.name}.next" for t in self.graph.tails)], feed)
+        return np.ascontiguousarray(out[0, :, 0].T), tuple(rest)
+
+
 @dataclass(frozen=True, slots=True)
 class Voice:
     """Sessions over the stages of one voice; immutable and safe to share between calls of one thread."""
 
     config: VoiceConfig
     stages: Stages
-    carried: CarriedGraph
     prior: ort.InferenceSession
-    decoder: ort.InferenceSession
+    flow: Carried  # latents → frames
+    decoder: Carried  # frames → samples
 
     @property
     def hop(self) -> int:
         """Samples per frame."""
-        return self.carried.hop
+        return self.decoder.graph.hop
 
     @classmethod
     def load(cls, path: Path, threads: int = 1) -> Voice:
@@ -80,11 +113,10 @@ class Voice:
             raise WeightsError(f"{path}: {cause}") from cause
         try:
             stages = split(model)
-            carried = carry_state(stages.decoder)
+            flow, decoder = (Carried.of(stage, threads) for stage in (stages.flow, stages.decoder))
         except WeightsError as cause:
             raise WeightsError(f"{path}: {cause}") from cause
-        prior, decoder = (session(m, threads) for m in (stages.prior, carried.model))
-        return cls(config, stages, carried, prior, decoder)
+        return cls(config, stages, session(stages.prior, threads), flow, decoder)
 
     def latents(
         self, ids: Ints, rng: np.random.Generator, *, noise_scale: float, noise_w: float, length_scale: float
@@ -97,21 +129,6 @@ class Voice:
         durations, mean, deviation, _ = self.prior.run(list(self.stages.prior_out), feed)
         z_p = mean + rng.standard_normal(mean.shape, np.float32) * deviation * np.float32(noise_scale)
         return Latents(np.ascontiguousarray(z_p[0].T), durations.reshape(-1).astype(np.int64))
-
-    def fresh_tails(self) -> tuple[Floats, ...]:
-        """The decoder's state at the start of a segment."""
-        return tuple(np.zeros((1, t.channels, 1, t.start), np.float32) for t in self.carried.tails)
-
-    def decode(self, frames: Floats, tails: tuple[Floats, ...], last: bool) -> tuple[Floats, tuple[Floats, ...]]:
-        """New frames [n, channels] → the samples that they determine [m] float32 in [-1, 1], and the next state.
-
-        A chunk has at least one frame, the first of a segment `carried.first` unless it is the last one, too.
-        """
-        feed = {f"{t.name}.tail": value for t, value in zip(self.carried.tails, tails, strict=True)}
-        feed[FRAMES] = np.ascontiguousarray(frames.T)[None, :, None, :]
-        feed[CLOSING] = np.array([1, 1, 1, int(last)], np.int64)
-        audio, *rest = self.decoder.run([AUDIO, *(f"{t.name}.next" for t in self.carried.tails)], feed)
-        return audio.reshape(-1), tuple(rest)
 
 
 def session(model: onnx.ModelProto, threads: int) -> ort.InferenceSession:

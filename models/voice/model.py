@@ -8,7 +8,7 @@
     recognise   divide(sound written by the client) ~piece~> as transcribe, with word times, ~tokens~> caption
     complete    LM; loop LM ↺ token on a text that the client writes, ~text_tokens~> text
     answer      [transcribe ~transcript~>] prompt → LM; loop LM ↺ token, ~text_tokens~> text
-                text ~written~> clauses ~clause~> loop: phonemes → acoustic ~frames~> decoder → audio
+                text ~written~> clauses ~clause~> loop: phonemes → acoustic ~latents~> flow ~frames~> decoder → audio
 
 The stages of an answer run at the same time, joined by streams: the decoder sounds the first clause while the language
 model is still writing.
@@ -34,14 +34,16 @@ from mstar.graph.declare import (
     Task,
     Walk,
 )
-from mstar.streaming.policies import FixedChunkPolicy
+from mstar.streaming.policies import FixedChunkPolicy, RampChunkPolicy
 from mstar.tensors import Value
 
 CONVERSATION = Conversation(speech_rate=22_050, context=2048, warm="warm", complete="complete")
 SPEECH_WINDOW = 2 * CONVERSATION.speech_rate
 """Samples of an answer that may be on their way to a listener who has not asked for more."""
-FRAMES = 52
-"""Frames of a chunk of the decoder (0.6 s). It holds 42 back, and speech begins within 7: the first chunk sounds."""
+LATENTS = 54
+"""Latents of a chunk of the flow (0.6 s), which holds 33 back in the first of a clause: 21 frames come out of that."""
+FIRST_FRAMES = 21
+"""Frames of a clause's first chunk in the decoder: it holds 11 back, and speech begins within 7, so that it sounds."""
 LONGEST_ANSWER = 4096
 ASR_TOKENS = 448
 
@@ -158,7 +160,9 @@ def _talking() -> tuple[Partition, ...]:
 
 
 def _speaking() -> tuple[Partition, ...]:
-    frames = StreamingGraphEdge("frames", "vocoder", "decoder", FixedChunkPolicy(FRAMES), items="rows", bound=1024)
+    latents = StreamingGraphEdge("latents", "flow", "flow", FixedChunkPolicy(LATENTS), items="rows", bound=1024)
+    ramp = RampChunkPolicy(first=FIRST_FRAMES, growth=3, k=LATENTS)
+    frames = StreamingGraphEdge("frames", "vocoder", "decoder", ramp, items="rows", bound=2 * LATENTS)
     clause = StreamingGraphEdge("clause", "synthesis", "phonemes", bound=4)
     return (
         Partition("clauses", (Walk("clauses", GraphNode("clauses", ("text",), (clause,))),)),
@@ -172,7 +176,7 @@ def _speaking() -> tuple[Partition, ...]:
                         Sequential(
                             (
                                 GraphNode("phonemes", ("clause",), (GraphEdge("phonemes", "acoustic"),)),
-                                GraphNode("acoustic", ("phonemes",), (Emit("alignment", "signal"), frames)),
+                                GraphNode("acoustic", ("phonemes",), (Emit("alignment", "signal"), latents)),
                             )
                         ),
                         None,
@@ -180,6 +184,7 @@ def _speaking() -> tuple[Partition, ...]:
                 ),
             ),
         ),
+        Partition("flow", (Walk("flow", GraphNode("flow", ("latents",), (frames,))),)),
         Partition(
             "vocoder",
             (Walk("sound", GraphNode("decoder", ("frames",), (Emit("audio", "audio", window=SPEECH_WINDOW),))),),
@@ -203,7 +208,7 @@ class Voice:
         asked = {"lm": "prefill", "text": "read"}
         heard = {"pieces": "cut", "asr": "transcribe"}
         asked_aloud = {**asked, **heard, "lm": "prefill_heard"}
-        spoken = {"clauses": "clauses", "synthesis": "speak", "vocoder": "sound"}
+        spoken = {"clauses": "clauses", "synthesis": "speak", "flow": "flow", "vocoder": "sound"}
         plain, with_audio = ("history", "tools"), ("history", "tools", "audio")
         return Graph(
             name="voice",
@@ -224,6 +229,7 @@ class Voice:
                 Component("clauses", f"{speaking}:clauses"),
                 Component("phonemes", f"{speaking}:phonemes"),
                 Component("acoustic", f"{speaking}:acoustic"),
+                Component("flow", f"{speaking}:flow"),
                 Component("decoder", f"{speaking}:decoder"),
             ),
             partitions=(*_hearing(), *_talking(), *_speaking()),

@@ -8,9 +8,9 @@ from models.voice.model import FAMILY as VOICE
 from mstar.graph.declare import Graph, LiveInput, StreamingGraphEdge, Task
 from mstar.tensors import Value
 
-START = {"clauses": "clauses", "synthesis": "speak", "vocoder": "sound"}
+START = {"clauses": "clauses", "synthesis": "speak", "flow": "flow", "vocoder": "sound"}
 """Partitions that speak, and the walk each begins with."""
-COMPONENTS = ("clauses", "phonemes", "acoustic", "decoder")
+COMPONENTS = ("clauses", "phonemes", "acoustic", "flow", "decoder")
 
 
 class Speech:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MARKS = ("prepared", "endpoint", "transcript", "first_token", "first_clause", "first_sample", "heard")
-COMPONENTS = ("encoder", "ASR", "LM", "phonemes", "acoustic", "decoder")
+COMPONENTS = ("encoder", "ASR", "LM", "phonemes", "acoustic", "flow", "decoder")
 
 
 def parts(events: Sequence[Mapping[str, Any]]) -> dict[str, float]:

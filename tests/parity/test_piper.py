@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from models.piper.voice import Floats, Latents, Voice
 from models.speech.phonemes import phonemize
+from tests.carried import Both
 
 DATA = Path(__file__).parents[1] / "data"
 SILENT = {"noise_scale": 0.0, "noise_w": 0.0}
@@ -26,11 +27,12 @@ def joe(piper_joe: Path) -> Voice:
 
 
 def wave(voice: Voice, latents: Latents, size: int) -> Floats:
-    tails, parts, at = voice.fresh_tails(), [], 0
+    both = Both(voice)
+    tails, parts, at = both.fresh(), [], 0
     frames = latents.frames
     while at < len(frames):
-        stop = min(len(frames), at + (max(size, voice.carried.first) if at == 0 else size))
-        part, tails = voice.decode(frames[at:stop], tails, stop == len(frames))
+        stop = min(len(frames), at + (max(size, both.first) if at == 0 else size))
+        part, tails = both.decode(frames[at:stop], tails, stop == len(frames))
         parts.append(part)
         at = stop
     return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Text to sound with a real voice through all four nodes, as tokens of text come in and chunks of sound go out."""
+"""Text to sound with a real voice through all five nodes, as tokens of text come in and chunks of sound go out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.piper.nodes import AcousticSubmodule, DecoderSubmodule
-from models.piper.voice import Floats, Voice, session
+from models.piper.nodes import AcousticSubmodule, DecoderSubmodule, FlowSubmodule
+from models.piper.voice import Floats, Voice
 from models.speech.nodes import ClauseSubmodule, PhonemeSubmodule
 from models.speech.opening import KEPT, THRESHOLD
 from mstar.submodule import STATE, Call, Many, Span, Step
+from tests.carried import Both, in_one_pass
 
 TEXT = "Sure, I can help you with that, and one of the others. It costs **42** dollars at example.com, Dr. Who!"
 
@@ -51,17 +52,19 @@ def say(voice: Voice, text: str, step: int, size: int, **settings: Any) -> Said:
     """`text` in pieces of `step` characters, sound in chunks of `size` frames."""
     clause = Node(ClauseSubmodule(), "text")
     phoneme = Node(PhonemeSubmodule(voice.config.ids, voice.config.language), "clause")
-    acoustic, decoder = Node(AcousticSubmodule(voice), "phonemes"), Node(DecoderSubmodule(voice), "frames")
+    acoustic, flow = Node(AcousticSubmodule(voice), "phonemes"), Node(FlowSubmodule(voice), "latents")
+    decoder = Node(DecoderSubmodule(voice), "frames")
     records, alignments = [], []
     for at in range(0, len(text), step):
         found = clause(text[at : at + step], last=at + step >= len(text))["clause"]
         for item in found.items if isinstance(found, Many) else ():
             done = acoustic(phoneme(item)["phonemes"], **settings)
             alignments.append(done["alignment"])
-            rows = done["frames"].array
+            rows = done["latents"].array
             for first in range(0, len(rows), size):
                 chunk = rows[first : first + size]
-                audio = decoder(chunk, len(chunk), last=first + size >= len(rows))["audio"]
+                frames = flow(chunk, len(chunk), last=first + size >= len(rows))["frames"]
+                audio = None if frames is None else decoder(frames.array, len(frames.array), last=frames.cut)["audio"]
                 records += [] if audio is None else [audio]
     pcm = np.concatenate([r["pcm"] for r in records])
     return Said(pcm, records, alignments, [r["start"] for r in records[1:]])
@@ -85,16 +88,14 @@ def test_the_carried_decoder_gives_the_voices_own_wave(voice: Voice) -> None:
     """Flow and vocoder, chunk by chunk, against the exported graph in one pass."""
     ids, _ = voice.config.ids("ɡˈʊd ˈiːvnɪŋ, ˈɛvɹɪbˌɑːdi.")
     latents = voice.latents(ids, np.random.default_rng(1), noise_scale=0.667, noise_w=0.8, length_scale=1.0)
-    z_p, mask = voice.stages.decoder_in
-    own = session(voice.stages.decoder, 1)
-    [wave] = own.run(None, {z_p: latents.frames.T[None], mask: np.ones((1, 1, len(latents.frames)), np.float32)})
+    wave, both = in_one_pass(voice, latents.frames), Both(voice)
     for size in (48, 52, 64):
-        tails, parts = voice.fresh_tails(), []
+        tails, parts = both.fresh(), []
         for at in range(0, len(latents.frames), size):
             chunk = latents.frames[at : at + size]
-            part, tails = voice.decode(chunk, tails, at + size >= len(latents.frames))
+            part, tails = both.decode(chunk, tails, at + size >= len(latents.frames))
             parts.append(part)
-        assert np.abs(np.concatenate(parts) - np.asarray(wave).reshape(-1)).max() <= 1e-4
+        assert np.abs(np.concatenate(parts) - wave).max() <= 1e-4
 
 
 def test_seams_are_as_smooth_as_the_rest(voice: Voice) -> None:

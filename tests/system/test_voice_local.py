@@ -84,6 +84,7 @@ def test_the_first_sound_leaves_while_the_answer_is_written(system: LocalSystem,
     fired = [str(row[3]) for row in rows]
     last_token = len(fired) - 1 - fired[::-1].index("LM")
     assert fired.index("decoder") < last_token
+    assert next(row[8] for row in rows if row[3] == "decoder") <= 24
     assert 0 < len(values(events, "audio")[0]["pcm"]) <= 24 * 256  # of so many frames
     first_sound = next(place for place, event in enumerate(events) if getattr(event, "output", "") == "audio")
     assert any(getattr(event, "output", "") == "text" for event in events[first_sound:])

@@ -85,6 +85,8 @@ async def test_the_trace_of_a_turn(voice_server: Serving) -> None:
     fired = [row[3] for row in answer]
     last_token = len(fired) - 1 - fired[::-1].index("LM")
     assert fired.index("decoder") < last_token
+    first = next(row for row in answer if row[3] == "decoder")
+    assert 0 < first[8] <= 24
     sound = caller.of("response.output_audio.delta")[0]["delta"]
     assert 0 < len(base64.b64decode(sound)) // 2 <= 24 * FRAME
     assert {row[1] for row in answer} == {"worker.main", "worker.speech"}

@@ -21,6 +21,7 @@ from models.piper.voice import Voice
 from models.pull import part_dir
 from models.speech.nodes import PhonemeSubmodule
 from mstar.submodule import Call, Rows, Step
+from tests.carried import Both
 from tests.clients.conftest import Serving
 
 RATE = 24_000
@@ -47,9 +48,10 @@ def speech(text: str) -> Pcm:
     ids = phonemes.forward(phonemes.collate([clause]), Step([clause]))["phonemes"][0]
     said = Call("said", "speak", {"phonemes": ids}, settings)  # type: ignore[dict-item]
     acoustic = AcousticSubmodule(voice)
-    frames = acoustic.forward(acoustic.collate([said]), Step([said]))["frames"][0]
-    assert isinstance(frames, Rows)
-    pcm, _ = voice.decode(np.asarray(frames.array, np.float32), voice.fresh_tails(), True)
+    latents = acoustic.forward(acoustic.collate([said]), Step([said]))["latents"][0]
+    assert isinstance(latents, Rows)
+    both = Both(voice)
+    pcm, _ = both.decode(np.asarray(latents.array, np.float32), both.fresh(), True)
     return resample(pcm, voice.config.sample_rate, RATE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.piper.nodes import AcousticSubmodule, DecoderSubmodule
+from models.piper.nodes import AcousticSubmodule, DecoderSubmodule, FlowSubmodule
 from models.piper.voice import Voice
 from models.speech.nodes import ClauseSubmodule, PhonemeSubmodule
 from models.voice.nodes.checkpoints import folder, speaker, threads
@@ -27,8 +27,13 @@ def phonemes(settings: Mapping[str, Value]) -> PhonemeSubmodule:
 
 
 def acoustic(settings: Mapping[str, Value]) -> AcousticSubmodule:
-    """Phoneme ids → frames."""
+    """Phoneme ids → latents."""
     return AcousticSubmodule(_voice(settings))
+
+
+def flow(settings: Mapping[str, Value]) -> FlowSubmodule:
+    """Latents → frames."""
+    return FlowSubmodule(_voice(settings))
 
 
 def decoder(settings: Mapping[str, Value]) -> DecoderSubmodule:

@@ -16,6 +16,7 @@ from models.piper.carry import carry_state
 from models.piper.split import split
 from models.piper.voice import Floats, Voice, session
 from mstar.errors import WeightsError
+from tests.carried import Both, in_one_pass
 
 VOICE = Path(__file__).parents[2] / "data" / "piper" / "voice.onnx"
 FRAMES = 76
@@ -33,18 +34,16 @@ def latents() -> Floats:
 
 @pytest.fixture(scope="module")
 def whole(voice: Voice, latents: Floats) -> Floats:
-    """What the voice's own decoder makes of the latents in one pass."""
-    decoder = session(voice.stages.decoder, 1)
-    z_p, mask = voice.stages.decoder_in
-    [wave] = decoder.run(None, {z_p: latents.T[None], mask: np.ones((1, 1, FRAMES), np.float32)})
-    return np.asarray(wave, np.float32).reshape(-1)
+    """What the voice's own graph makes of the latents in one pass."""
+    return in_one_pass(voice, latents)
 
 
 def streamed(voice: Voice, latents: Floats, sizes: list[int]) -> list[Floats]:
-    tails, parts, at = voice.fresh_tails(), [], 0
+    both = Both(voice)
+    tails, parts, at = both.fresh(), [], 0
     for size in [*sizes, len(latents)]:
-        stop = min(len(latents), at + (max(size, voice.carried.first) if at == 0 else size))
-        part, tails = voice.decode(latents[at:stop], tails, stop == len(latents))
+        stop = min(len(latents), at + (max(size, both.first) if at == 0 else size))
+        part, tails = both.decode(latents[at:stop], tails, stop == len(latents))
         parts.append(part)
         at = stop
         if at == len(latents):
@@ -56,7 +55,7 @@ def streamed(voice: Voice, latents: Floats, sizes: list[int]) -> list[Floats]:
 def test_every_chunk_size_gives_the_one_shot_wave(voice: Voice, latents: Floats, whole: Floats, size: int) -> None:
     parts = streamed(voice, latents, [size] * FRAMES)
     assert np.abs(np.concatenate(parts) - whole).max() <= 1e-5
-    assert len(parts) == 1 + max(0, -(-(FRAMES - max(size, voice.carried.first)) // size))
+    assert len(parts) == 1 + max(0, -(-(FRAMES - max(size, Both(voice).first)) // size))
 
 
 @settings(deadline=None, max_examples=40)
@@ -70,29 +69,30 @@ def test_uneven_chunks_of_any_length(voice: Voice, latents: Floats, sizes: list[
 
 def test_a_chunk_emits_exactly_what_it_determines(voice: Voice, latents: Floats) -> None:
     first, second, third = streamed(voice, latents, [44, 3])
-    assert len(first) == 44 * voice.hop - voice.carried.lag
+    assert len(first) == 44 * voice.hop - Both(voice).lag
     assert len(second) == 3 * voice.hop
-    assert len(third) == (FRAMES - 47) * voice.hop + voice.carried.lag
+    assert len(third) == (FRAMES - 47) * voice.hop + Both(voice).lag
     other = latents.copy()
     other[47:] += 1  # what comes later changes nothing that was given out, but what is open
     changed = np.concatenate(streamed(voice, other, []))
     given_out = np.concatenate((first, second))
     assert np.abs(changed[: len(given_out)] - given_out).max() <= 1e-5
-    lag = voice.carried.lag
+    lag = Both(voice).lag
     assert np.abs(changed[len(given_out) : len(given_out) + lag] - third[:lag]).max() > 1e-3
 
 
 def test_the_end_may_come_with_one_frame(voice: Voice, latents: Floats, whole: Floats) -> None:
-    tails = voice.fresh_tails()
-    head, tails = voice.decode(latents[:-1], tails, last=False)
-    rest, _ = voice.decode(latents[-1:], tails, last=True)
-    assert len(rest) == voice.hop + voice.carried.lag
+    both = Both(voice)
+    head, tails = both.decode(latents[:-1], both.fresh(), last=False)
+    rest, _ = both.decode(latents[-1:], tails, last=True)
+    assert len(rest) == voice.hop + both.lag
     assert np.abs(np.concatenate((head, rest)) - whole).max() <= 1e-5
 
 
 def test_hop_and_lag_are_read_from_the_graph(voice: Voice) -> None:
-    assert (voice.hop, voice.carried.channels, voice.carried.first) == (256, 24, 43)
-    assert 42 * 256 < voice.carried.lag < 43 * 256  # 32 frames of them for the flow
+    assert (voice.hop, voice.flow.graph.channels, Both(voice).first) == (256, 24, 43)
+    assert 42 * 256 < Both(voice).lag < 43 * 256
+    assert voice.flow.graph.lag == 32
 
 
 def _network(**conv: Any) -> onnx.ModelProto:

@@ -13,14 +13,14 @@ from typing import Any
 
 import aiohttp
 import numpy as np
-from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
 from aiortc.mediastreams import MediaStreamError
 from av import VideoFrame
 
 from media.pace import Pacer
 from server.robot.frames import Frame, Kind, Shot, pack_frame
 from tests.clients.conftest import Serving
-from tests.clients.rtc import PATIENCE
+from tests.clients.rtc_peer import RtcPeer
 
 CLOCK = 90_000
 AHEAD = 5000.0
@@ -75,27 +75,21 @@ async def posted(url: str, peer: RTCPeerConnection, **headers: str) -> tuple[int
         return answer.status, body, answer.headers
 
 
-class RtcRobot:
-    """`events` in order of arrival; `shown` the frames of what the server imagines as [height, width, 3]."""
+class RtcRobot(RtcPeer):
+    """`shown`: the frames of what the server imagines as [height, width, 3]."""
 
     def __init__(
         self, server: Serving, cameras: Sequence[MediaStreamTrack] = (), *, watching: bool = False, wall: bool = True
     ) -> None:
+        super().__init__("robot")
         self.server = server
-        self.peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
-        self.channel = self.peer.createDataChannel("robot")
-        self.events: list[dict[str, Any]] = []
         self.shown: list[np.ndarray] = []
-        self.location = ""
         self._wall = wall
-        self._arrived = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
         for camera in cameras:
             self.peer.addTransceiver(camera, direction="sendonly")
         if watching:
             self.peer.addTransceiver("video", direction="recvonly")
         self.peer.add_listener("track", lambda track: self._task(self._look(track)))
-        self.channel.add_listener("message", lambda message: self._task(self._note(message)))
 
     @property
     def now(self) -> float:
@@ -116,46 +110,21 @@ class RtcRobot:
         self.send("session.update", session={"stale_ms": 60000})  # a busy machine may stand still
         await self.event("session.updated")
 
-    def send(self, kind: str, **fields: Any) -> None:
-        self.channel.send(json.dumps({"type": kind, **fields}))
-
     def goal(self, name: str, shot: Shot) -> None:
         self.channel.send(pack_frame(Frame(Kind.GOAL, name, 0, 0.0, shot)))
 
     def state(self, *values: float) -> None:
         self.send("state", t=self.now, values=values)
 
-    async def event(self, kind: str, count: int = 1) -> dict[str, Any]:
-        """The `count`-th event of a type, when it has come."""
-
-        def found() -> list[dict[str, Any]]:
-            return [event for event in self.events if event["type"] == kind]
-
-        async with asyncio.timeout(PATIENCE), self._arrived:
-            await self._arrived.wait_for(lambda: len(found()) >= count)
-        return found()[count - 1]
-
     async def pictures(self, count: int) -> None:
         """Wait until so many pictures have come."""
-        async with asyncio.timeout(PATIENCE), self._arrived:
-            await self._arrived.wait_for(lambda: len(self.shown) >= count)
+        await self._until(lambda: len(self.shown) >= count)
 
     async def chunk(self, **ask: Any) -> dict[str, Any]:
         """Ask, and wait for the chunk."""
         before = sum(event["type"] == "chunk" for event in self.events)
         self.send("ask", **ask)
         return await self.event("chunk", before + 1)
-
-    async def close(self) -> None:
-        await self.peer.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _task(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _note(self, message: str) -> None:
         event = json.loads(message)
@@ -164,9 +133,7 @@ class RtcRobot:
             if self.channel.readyState == "open":
                 self.send("clock.pong", id=event["id"], t=self.now, **wall)
             return
-        async with self._arrived:
-            self.events.append(event)
-            self._arrived.notify_all()
+        await super()._note(message)
 
     async def _look(self, track: MediaStreamTrack) -> None:
         try:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from fractions import Fraction
-from typing import Any
 
 import aiohttp
 import numpy as np
-from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc import MediaStreamTrack, RTCSessionDescription
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
 from media.pace import Pacer
 from models.toy.language import tone_of
 from tests.clients.conftest import Serving
+from tests.clients.rtc_peer import RtcPeer
 
 RATE = 48_000
 FRAME = 960
-PATIENCE = 60
-"""Seconds after which something is taken for never to come."""
 
 
 def words(text: str, each: float = 0.3) -> np.ndarray:
@@ -61,23 +58,17 @@ class Microphone(MediaStreamTrack):
         return frame
 
 
-class RtcClient:
-    """`events` in order of arrival; `heard` the frames of the answer track as (pts, int16 [n])."""
+class RtcClient(RtcPeer):
+    """`heard`: the frames of the answer track as (pts, int16 [n])."""
 
     def __init__(self, serving: Serving) -> None:
+        super().__init__("oai-events")
         self.serving = serving
-        self.peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.microphone = Microphone()
-        self.channel = self.peer.createDataChannel("oai-events")
-        self.events: list[dict[str, Any]] = []
         self.heard: list[tuple[int, np.ndarray]] = []
-        self.location = ""
         self.status = 0
-        self._arrived = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.peer.addTrack(self.microphone)
         self.peer.add_listener("track", lambda track: self._task(self._listen(track)))
-        self.channel.add_listener("message", lambda message: self._task(self._note(message)))
 
     async def connect(self, query: str = "") -> None:
         await self.peer.setLocalDescription(await self.peer.createOffer())
@@ -98,23 +89,9 @@ class RtcClient:
         await self.peer.setRemoteDescription(RTCSessionDescription(body, "answer"))
         await self.event("session.created")
 
-    def send(self, kind: str, **fields: Any) -> None:
-        self.channel.send(json.dumps({"type": kind, **fields}))
-
-    async def event(self, kind: str, count: int = 1) -> dict[str, Any]:
-        """The `count`-th event of a type, when it has come."""
-
-        def found() -> list[dict[str, Any]]:
-            return [event for event in self.events if event["type"] == kind]
-
-        async with asyncio.timeout(PATIENCE), self._arrived:
-            await self._arrived.wait_for(lambda: len(found()) >= count)
-        return found()[count - 1]
-
     async def frames(self, count: int) -> None:
         """Wait until so many frames of the answer track have come."""
-        async with asyncio.timeout(PATIENCE), self._arrived:
-            await self._arrived.wait_for(lambda: len(self.heard) >= count)
+        await self._until(lambda: len(self.heard) >= count)
 
     def place(self, kind: str) -> int:
         """Where the first event of a type stands."""
@@ -123,22 +100,6 @@ class RtcClient:
     def sound(self) -> np.ndarray:
         """All of the answer track."""
         return np.concatenate([pcm for _, pcm in self.heard])
-
-    async def close(self) -> None:
-        await self.peer.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _task(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _note(self, message: str) -> None:
-        async with self._arrived:
-            self.events.append(json.loads(message))
-            self._arrived.notify_all()
 
     async def _listen(self, track: MediaStreamTrack) -> None:
         try:

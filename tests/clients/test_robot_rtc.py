@@ -18,7 +18,8 @@ from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender
 from server.robot.frames import Encoding, Kind, Shot, Sound, pack_sound
 from tests.clients.conftest import PLANNER, POLICY, ROOT, Serving
 from tests.clients.robot_rtc import AHEAD, CameraTrack, RtcRobot, plain, posted, robot
-from tests.clients.rtc import PATIENCE, RATE, Microphone, words
+from tests.clients.rtc import RATE, Microphone, words
+from tests.clients.rtc_peer import PATIENCE
 from tests.clients.test_leaving import quiet
 from tests.clients.test_robot_session import connected, metric
 from tests.clients.test_webrtc import moment

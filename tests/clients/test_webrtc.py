@@ -19,7 +19,8 @@ from aiortc import RTCSessionDescription
 
 from models.toy.language import tone_of
 from tests.clients.conftest import ROOT, Serving
-from tests.clients.rtc import FRAME, PATIENCE, RATE, RtcClient, calling
+from tests.clients.rtc import FRAME, RATE, RtcClient, calling
+from tests.clients.rtc_peer import PATIENCE
 
 HALF_SECOND = 25
 

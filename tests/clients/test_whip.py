@@ -23,7 +23,8 @@ from server.robot.frames import Kind
 from tests.absent import absent
 from tests.clients.conftest import PLANNER, POLICY, Serving
 from tests.clients.robot_rtc import SDP, CameraTrack, plain, posted
-from tests.clients.rtc import PATIENCE, Microphone
+from tests.clients.rtc import Microphone
+from tests.clients.rtc_peer import PATIENCE
 from tests.clients.test_leaving import quiet
 from tests.clients.test_robot_rtc import BLUE, CODEC_LOSS, GREEN, RED, bars, middles, raw
 from tests.clients.test_robot_session import connected

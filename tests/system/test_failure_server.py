@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import select
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,18 @@ def gone(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def ended(process: int) -> bool:
+    """Wait until a process has ended; False if it does not."""
+    try:
+        watch = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([watch], [], [], PATIENCE)[0])
+    finally:
+        os.close(watch)
 
 
 async def ready(server: Serving) -> None:
@@ -159,10 +171,9 @@ def test_with_a_dead_server_everything_is_gone(server: Serving) -> None:
     folder = run_folder(parties["conductor"])
     os.kill(parties[MAIN], signal.SIGSTOP)  # it could not even be told
     os.kill(server.process, signal.SIGKILL)
-    due = time.monotonic() + PATIENCE
-    while not (all(gone(process) for process in parties.values()) and not folder.exists()):
-        assert time.monotonic() < due, (parties, folder)
-        time.sleep(0.02)
+    for name, process in parties.items():
+        assert ended(process), name
+    assert not folder.exists()
 
 
 @pytest.mark.slow

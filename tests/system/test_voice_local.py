@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from media.resample import resample
-from models.voice.model import CONVERSATION, FAMILY
+from models.voice.model import CONVERSATION
 from mstar.client import Emission, Request, RequestEnded, Session, Slice
 from mstar.local import LocalSystem
 from server.record.entries import Recording, read
@@ -20,6 +20,7 @@ from tests.clients.conftest import Serving
 from tests.system.toy import end_of, items, sound_of, text_of, values
 from tests.system.voice_client import calling, speech
 from tests.system.voice_client import silence as nothing
+from tests.system.voice_local import voice_session, voice_system
 
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
 COLORS = [{"role": "user", "content": "List three colors."}]
@@ -29,18 +30,13 @@ Events = list[Emission | RequestEnded]
 
 @pytest.fixture(scope="module")
 def system(smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path) -> LocalSystem:
-    settings = {"llm": str(smollm2), "asr": str(whisper_tiny_en), "voice": str(piper_joe), "ear": str(ear)}
-    return LocalSystem({"voice": FAMILY.graph({})}, settings={"voice": settings})
+    return voice_system(smollm2, whisper_tiny_en, piper_joe, ear)
 
 
 @pytest.fixture
 def session(system: LocalSystem) -> Iterator[Session]:
-    """A session of its own; afterwards nothing of it is left."""
-    baseline = system.census()
-    opened = system.open("voice", trace=True)
-    yield opened
-    system.close(opened)
-    assert system.census() == baseline
+    with voice_session(system, trace=True) as opened:
+        yield opened
 
 
 def ask(session: Session, history: list[dict[str, str]], **settings: object) -> Request:

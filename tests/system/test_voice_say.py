@@ -11,10 +11,11 @@ import pytest
 from media.frames import to_float, to_int16
 from media.g711 import mulaw_decode, mulaw_encode
 from media.resample import resample
-from models.voice.model import CONVERSATION, FAMILY
+from models.voice.model import CONVERSATION
 from mstar.client import Emission, RequestEnded, Session
 from mstar.local import LocalSystem
 from tests.system.toy import end_of, sound_of, values
+from tests.system.voice_local import voice_session, voice_system
 from tests.wer import word_error_rate
 
 SENTENCES = (Path(__file__).parents[1] / "data" / "sentences.txt").read_text().splitlines()
@@ -25,18 +26,13 @@ Events = list[Emission | RequestEnded]
 
 @pytest.fixture(scope="module")
 def system(smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path) -> LocalSystem:
-    settings = {"llm": str(smollm2), "asr": str(whisper_tiny_en), "voice": str(piper_joe), "ear": str(ear)}
-    return LocalSystem({"voice": FAMILY.graph({})}, settings={"voice": settings})
+    return voice_system(smollm2, whisper_tiny_en, piper_joe, ear)
 
 
 @pytest.fixture
 def session(system: LocalSystem) -> Iterator[Session]:
-    """A session of its own; afterwards nothing of it is left."""
-    baseline = system.census()
-    opened = system.open("voice")
-    yield opened
-    system.close(opened)
-    assert system.census() == baseline
+    with voice_session(system) as opened:
+        yield opened
 
 
 def say(system: LocalSystem, session: Session, pieces: list[str]) -> Events:

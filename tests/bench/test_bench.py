@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.bench.__main__ import ROWS
 from tests.bench.playout import Delta, heard_at, starved
 from tests.bench.report import Gate, Metric, Row, table
 from tests.bench.sound import RATE, first_loud, from_wire, to_wire, trimmed
@@ -79,3 +81,10 @@ def test_parts_of_a_turn_count_from_the_end_of_speech_to_the_first_sample() -> N
         "steps_LM.decode": 2,
     }
     assert parts([]) == {}
+
+
+def test_every_row_can_be_asked_for_and_is_described() -> None:
+    there = {path.stem.removeprefix("row_") for path in Path(__file__).parent.glob("row_*.py")}
+    assert set(ROWS) == there
+    described = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")
+    assert {row for row in ROWS if f"`{row}." not in described} == set()

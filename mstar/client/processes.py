@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -105,7 +106,7 @@ class Processes:
         loop = asyncio.get_running_loop()
         processes = [*self._running.values(), *([self._spare] if self._spare is not None else [])]
         for process in processes:
-            _close_input(process)
+            _close_input(process, saying=b"\n")
         due = loop.time() + seconds
         for process in processes:
             try:
@@ -163,9 +164,11 @@ class Processes:
         os.close(descriptor)
 
 
-def _close_input(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
+def _close_input(process: subprocess.Popen[bytes], saying: bytes = b"") -> None:
+    """What is said last is its order to end; one that hears nothing more takes this process for dead."""
+    if process.stdin is not None and not process.stdin.closed:
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(saying)
 
 
 def _status(code: int) -> str:

@@ -1,8 +1,8 @@
 """`python -m mstar.node RUN conductor | worker NAME LIFE | spare`; RUN: a file of `mstar.client.run`, LIFE: how many
 processes have been this worker, from 1. A spare process becomes a worker when its standard input says which.
 
-A process ends on Stop, on SIGTERM, or when its parent is gone (its standard input closes). One that can not begin
-(wrong weights, a wrong graph) leaves a line for its parent and ends with status 1.
+A process ends on Stop, on SIGTERM, on a line of its standard input, or when its parent is gone (that input closes).
+One that can not begin (wrong weights, a wrong graph) leaves a line for its parent and ends with status 1.
 """
 
 from __future__ import annotations

@@ -14,11 +14,15 @@ _SET_DEATH_SIGNAL = 1
 
 
 class Life:
-    """Watches SIGTERM, and standard input for its end. SIGINT is the parent's business."""
+    """Watches SIGTERM, and standard input: a line there is the order to end, an end without one a parent that is dead.
+
+    SIGINT is the parent's business.
+    """
 
     def __init__(self, endpoint: ZmqEndpoint) -> None:
         self.over = False
-        self._parent = os.getppid()
+        self.orphaned = False
+        """Whether the parent is dead. It is known by what it did not say: its descriptors close before it has ended."""
         self._input = sys.stdin.fileno()
         os.set_blocking(self._input, False)
         endpoint.watch(self._input)
@@ -31,16 +35,11 @@ class Life:
     def check(self) -> bool:
         """Whether the process is to go on."""
         try:
-            if os.read(self._input, 1) == b"":
-                self.over = True
+            self.orphaned = os.read(self._input, 1) == b""
+            self.over = True
         except BlockingIOError:
             pass
         return not self.over
-
-    @property
-    def orphaned(self) -> bool:
-        """Whether the parent is dead."""
-        return os.getppid() != self._parent
 
 
 def die_with_parent() -> None:

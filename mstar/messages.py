@@ -51,7 +51,8 @@ class Slice:
 class Crate:
     """An array on its way between workers: what it is, and its bytes in C order or where they lie.
 
-    `kind`: "numpy" | "scalar" (of numpy) | "torch"; `dtype` as the kind writes it.
+    `kind`: "numpy" | "scalar" (of numpy) | "torch" | "device" (a tensor that lay on a device) | "mapped" (one that lies
+    there, in memory that its receiver maps); `dtype` as the kind writes it.
     """
 
     __slots__ = ("body", "dtype", "kind", "shape")
@@ -70,7 +71,7 @@ class Crate:
 class Group:
     """Values that belong together, on their way between workers, where plain sequences come as lists.
 
-    `kind`: "many" | "rows" (of `mstar.tensors`) | "tuple".
+    `kind`: "many" | "rows" (of `mstar.tensors`) | "tuple" | "offer" (a name and a crate, see `mstar.transport.lane`).
     """
 
     __slots__ = ("cut", "kind", "parts")

@@ -2,6 +2,11 @@
 
 A value is a tree of arrays, text and numbers. Between nodes of one worker it goes by reference; on the wire it is
 encoded by `mstar.messages`.
+
+A tensor stays on the device that computed it: for other nodes of its rank, in streams, in a node's state. To another
+rank it comes on that rank's device, or where that has none in the host's memory; to a client as a numpy array. Arrays
+of the host stay on the host. So a node takes its inputs from wherever they lie, moves them to its device once, and
+leaves what it computed there.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import torch
 
 from mstar.engine.api import Deferred, Failed, Firing, Outcome
 from mstar.engine.batch import call_of, check_step, commit_state, conclude, count, groups, isolate
+from mstar.engine.finish import finish
 from mstar.engine.kv.image import RequestImage
 from mstar.engine.states import StateStore
 from mstar.submodule import Step, Submodule
@@ -21,8 +22,11 @@ class StatelessEngine:
     `session_state` names the components whose state belongs to the session; that of all others ends with its request.
     """
 
-    def __init__(self, submodules: Mapping[str, Submodule], *, session_state: Collection[str] = ()) -> None:
+    def __init__(
+        self, submodules: Mapping[str, Submodule], *, session_state: Collection[str] = (), device: str = "cpu"
+    ) -> None:
         self._submodules = dict(submodules)
+        self._device = device
         self._states = StateStore(session_state)
         self._counters: Counter[str] = Counter(steps=0, firings=0, failed=0, retries=0)
 
@@ -35,6 +39,7 @@ class StatelessEngine:
         with torch.inference_mode():
             for group in groups(firings, submodule.max_batch):
                 outcomes += isolate(group, lambda part: self._execute(submodule, part), self._counters)
+        finish(self._device)
         count(outcomes, self._counters)
         return outcomes
 

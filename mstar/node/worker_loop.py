@@ -26,7 +26,7 @@ def run_worker(run: Run, name: str, life: int) -> None:
     clock = MonotonicClock()
     thread = ComputeThread(name)
     settings = {family: run.settings(family) for family in graphs}
-    transport = transport_of(run.placement.transport, name, run.directory, rank.host)
+    transport = transport_of(run.placement.transport, name, run.directory, rank.host, rank.device)
     worker = build_worker(name, rank, graphs, placed, settings, endpoint, clock, thread, transport)
     endpoint.watch(thread.descriptor)
     if transport.descriptor is not None:

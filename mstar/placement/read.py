@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,10 @@ def _rank(name: str, given: Any, source: Source) -> Rank:
     threads = fields.get("threads", 1)
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise source.wrong(f"rank {name}: threads must be a positive integer", "ranks", name, "threads")
-    return Rank(name, str(fields.get("device", "cpu")), threads, str(fields.get("host", "127.0.0.1")))
+    device = str(fields.get("device", "cpu"))
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
+        raise source.wrong(f"rank {name}: device must be cpu, cuda or cuda:N, not {device!r}", "ranks", name, "device")
+    return Rank(name, device, threads, str(fields.get("host", "127.0.0.1")))
 
 
 def _check_family(name: str, given: Any, source: Source) -> None:

@@ -43,6 +43,10 @@ class Transport(Protocol):
         """The request is over: free what was packed for it and not yet unpacked. Unknown ones are ignored."""
         ...
 
+    def forget(self, worker: str) -> None:
+        """The worker is gone: let go of what was mapped of its memory."""
+        ...
+
     def census(self) -> Mapping[str, int]:
         """What is on its way."""
         ...

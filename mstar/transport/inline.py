@@ -10,6 +10,7 @@ import numpy as np
 from mstar.tensors import Lease, Output
 from mstar.transport.api import Gone, Owner
 from mstar.transport.crates import crate, uncrate
+from mstar.transport.device import DeviceMemory, OverHost
 
 
 class InlineTransport:
@@ -17,7 +18,9 @@ class InlineTransport:
 
     descriptor: int | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, memory: DeviceMemory | None = None) -> None:
+        """`memory`: of the rank's device."""
+        self._landing = OverHost(memory)
         self._inline_bytes = 0
 
     def pack(self, value: Output, to: str, owner: Owner) -> Any:  # noqa: ARG002 - it travels with its message
@@ -27,13 +30,16 @@ class InlineTransport:
         return True
 
     def unpack(self, value: Any) -> Output:
-        opened: Output = uncrate(value, inline)
+        opened: Output = uncrate(value, inline, self._landing)
         return opened
 
     def drop(self, value: Any) -> None:
         pass
 
     def free(self, request: str) -> None:
+        pass
+
+    def forget(self, worker: str) -> None:
         pass
 
     def census(self) -> Mapping[str, int]:

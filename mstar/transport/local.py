@@ -55,6 +55,9 @@ class LocalTransport:
         for number in self._mine.pop(request, ()):
             self._shelf.freed += self._shelf.values.pop(number, None) is not None
 
+    def forget(self, worker: str) -> None:
+        pass
+
     def census(self) -> Mapping[str, int]:
         numbers = {number for mine in self._mine.values() for number in mine}
         return {"leases": sum(number in self._shelf.values for number in numbers)}

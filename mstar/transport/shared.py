@@ -1,17 +1,25 @@
-"""Arrays between processes of one host go through shared memory: copied in by the sender, out by the receiver."""
+"""Arrays between processes of one host go through shared memory, tensors of a device through device memory: copied in
+by the sender, out by the receiver.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from mstar.messages import Crate
 from mstar.tensors import Lease, Output
 from mstar.transport.api import INLINE, Gone, Owner
 from mstar.transport.arena import Arena, PeerArena
-from mstar.transport.crates import crate, leases_of, uncrate
+from mstar.transport.crates import crate, dtype_of, leases_of, offer, over_host, uncrate
+from mstar.transport.device import DeviceMemory
+from mstar.transport.files import alive, owner_of
+from mstar.transport.lane import LANE_BYTES, Lane, on_lane
 
 ARENA_BYTES = 256 << 20
 """Size of a worker's arena; only what was written to takes memory."""
@@ -22,13 +30,23 @@ class SharedTransport:
 
     `directory`: where the workers of one server leave a note of their arenas. A peer that left none, or whose arena can
     not be opened (another host, another user), gets its arrays inside the messages; so does everyone when the arena is
-    full, and for small ones.
+    full, and for small ones. `memory`: of the rank's device; `lane`: bytes of its arena there (`mstar.transport.lane`).
     """
 
     descriptor: int | None = None
 
-    def __init__(self, name: str, directory: Path, *, size: int = ARENA_BYTES, smallest: int = INLINE) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        size: int = ARENA_BYTES,
+        smallest: int = INLINE,
+        memory: DeviceMemory | None = None,
+        lane: int = LANE_BYTES,
+    ) -> None:
         self._arena = Arena(name, size)
+        self._lane = Lane(name, directory, memory, lane)
         self._directory = directory
         self._smallest = smallest
         self._peers: dict[str, PeerArena] = {}  # by the arena's name
@@ -41,32 +59,53 @@ class SharedTransport:
 
     def pack(self, value: Output, to: str, owner: Owner) -> Any:
         reachable = self._reaches(to)
-        return crate(value, lambda array: self._put(array, owner[0], reachable))
+
+        def put(array: np.ndarray) -> bytes | Lease:
+            return self._put(array, owner[0], reachable)
+
+        def put_tensor(tensor: Tensor) -> Any:
+            if not reachable or tensor.nbytes <= self._smallest:
+                return over_host(tensor, put)
+            lease = self._lane.put(tensor, to, owner[0])
+            if lease is not None:
+                return Crate("mapped", dtype_of(tensor), tuple(tensor.shape), lease)
+            packed, arena = over_host(tensor, put), self._lane.offer(to)
+            return packed if arena is None else offer(arena, packed)
+
+        return crate(value, put, put_tensor)
 
     def here(self, value: Any) -> bool:  # noqa: ARG002 - it was written before its message
         return True
 
     def unpack(self, value: Any) -> Output:
-        opened: Output = uncrate(value, self._get)
+        opened: Output = uncrate(value, self._get, self._lane)
         return opened
 
     def drop(self, value: Any) -> None:
         for lease in leases_of(value):
-            try:
-                self._peer(lease.arena).drop(lease)
-            except Gone:
-                return
+            with contextlib.suppress(Gone):
+                if on_lane(lease):
+                    self._lane.drop(lease)
+                else:
+                    self._peer(lease.arena).drop(lease)
 
     def free(self, request: str) -> None:
-        self._arena.free(request)
+        self._arena.ledger.free(request)
+        self._lane.free(request)
+
+    def forget(self, worker: str) -> None:
+        self._lane.forget(worker)
+        for arena in [arena for arena in self._peers if owner_of(arena) == worker]:
+            self._peers.pop(arena).close()
 
     def census(self) -> Mapping[str, int]:
-        return {"leases": self._arena.leases}
+        return {"leases": self._arena.ledger.leases + self._lane.leases}
 
     def counters(self) -> Mapping[str, int]:
-        return self._counters
+        return {**self._counters, **self._lane.counters()}
 
     def close(self) -> None:
+        self._lane.close()
         for peer in self._peers.values():
             peer.close()
         self._arena.close()
@@ -89,8 +128,7 @@ class SharedTransport:
         peer = self._peers.get(arena)
         if peer is None:
             peer = PeerArena(arena)
-            owner = arena.partition(":")[0]
-            for known in [name for name in self._peers if name.partition(":")[0] == owner]:
+            for known in [name for name in self._peers if owner_of(name) == owner_of(arena)]:
                 self._peers.pop(known).close()  # of a process that was that worker before
             self._peers[arena] = peer
         return peer
@@ -100,10 +138,10 @@ class SharedTransport:
         if to in self._reachable:
             return True
         try:
-            _, pid, number, inode = (self._directory / f"{to}.arena").read_text().rsplit(":", 3)
-            if Path(f"/proc/{pid}/fd/{number}").stat().st_ino != int(inode):
-                return False
-        except (OSError, ValueError):
+            name = (self._directory / f"{to}.arena").read_text()
+        except OSError:
+            return False
+        if not alive(name):
             return False
         self._reachable.add(to)
         return True

@@ -26,6 +26,7 @@ import numpy as np
 from mstar.tensors import Lease, Output
 from mstar.transport.api import INLINE, Gone, Owner
 from mstar.transport.crates import crate, leases_of, uncrate
+from mstar.transport.device import DeviceMemory, OverHost
 
 _KEY_BYTES = 32
 _NUMBER = struct.Struct("<Q")
@@ -61,14 +62,18 @@ class _Leases:
 class TcpTransport:
     """One worker's door and its connections to others.
 
-    `host`: the address peers reach it at; `key`: 32 bytes that all workers of the server know.
+    `host`: the address peers reach it at; `key`: 32 bytes that all workers of the server know; `memory`: of the rank's
+    device.
     """
 
-    def __init__(self, key: bytes, *, host: str = "127.0.0.1", smallest: int = INLINE) -> None:
+    def __init__(
+        self, key: bytes, *, host: str = "127.0.0.1", smallest: int = INLINE, memory: DeviceMemory | None = None
+    ) -> None:
         if len(key) != _KEY_BYTES:
             raise ValueError(f"a key has {_KEY_BYTES} bytes, not {len(key)}")
         self._key = key
         self._smallest = smallest
+        self._landing = OverHost(memory)
         self._leases = _Leases()
         self._counters: Counter[str] = Counter(inline_bytes=0, shared_bytes=0, leases_made=0)
         self._door = socket.create_server((host, 0))
@@ -93,7 +98,7 @@ class TcpTransport:
         return all(found)
 
     def unpack(self, value: Any) -> Output:
-        opened: Output = uncrate(value, self._get)
+        opened: Output = uncrate(value, self._get, self._landing)
         return opened
 
     def drop(self, value: Any) -> None:
@@ -102,6 +107,9 @@ class TcpTransport:
 
     def free(self, request: str) -> None:
         self._leases.free(request)
+
+    def forget(self, worker: str) -> None:
+        pass
 
     def census(self) -> Mapping[str, int]:
         return {

@@ -22,7 +22,7 @@ from mstar.submodule import KVSubmodule, Submodule
 from mstar.transport.api import Transport
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import Hosted, host, qualified
-from mstar.worker.room import available_bytes, shortage
+from mstar.worker.room import available_bytes, missing_device, shortage
 from mstar.worker.worker import Worker
 
 
@@ -37,7 +37,13 @@ def build_worker(
     executor: Executor,
     transport: Transport,
 ) -> Worker:
-    """Loads all weights of the rank. Raises WeightsError, GraphError, Rejected where its K/V memory does not fit."""
+    """Loads all weights of the rank. Raises WeightsError, GraphError, Rejected where its device is not there or its K/V
+    memory does not fit.
+    """
+    missing = missing_device(rank.device)
+    if missing is not None:
+        source = next(iter(placed.values())).source
+        raise source.wrong(f"rank {rank.name}: device {rank.device}: {missing}", "ranks", rank.name, "device")
     torch.set_num_threads(rank.threads)
     families: dict[str, Hosted] = {}
     stateless: dict[str, Submodule] = {}
@@ -69,7 +75,9 @@ def build_worker(
                 session_state.add(key)
     _check_room(rank, placed, cached, memory)
     parts: dict[str, Submodule] = {**stateless, **cached}
-    engines: dict[str, Engine] = dict.fromkeys(stateless, StatelessEngine(stateless, session_state=session_state))
+    engines: dict[str, Engine] = dict.fromkeys(
+        stateless, StatelessEngine(stateless, session_state=session_state, device=rank.device)
+    )
     if cached:
         engines |= dict.fromkeys(
             cached, KVCacheEngine(cached, settings=memory, session_state=session_state, backend=best_backend)

@@ -1,4 +1,4 @@
-"""Whether a rank's K/V memory fits beside its weights, looked at before it is taken."""
+"""Whether a rank's device is there, and its K/V memory fits beside its weights: looked at before anything is taken."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ import torch
 
 _MIB = 2**20
 _GROUP = Path("/sys/fs/cgroup")
+
+
+def missing_device(device: str) -> str | None:
+    """Why the device can not be had, None if it can."""
+    if not device.startswith("cuda"):
+        return None
+    if not torch.cuda.is_available():
+        return "this host has no CUDA device that torch can use"
+    count = torch.cuda.device_count()
+    index = torch.device(device).index or 0
+    return None if index < count else f"this host has {count} CUDA device{'s' * (count != 1)}"
 
 
 def available_bytes(device: str) -> int:

@@ -135,6 +135,7 @@ class Worker:
                 self._answer(message)
             case WorkerDown(worker=name):
                 self._endpoint.forget(name)
+                self._transport.forget(name)
             case Stop():
                 self.stopped = True
             case _:

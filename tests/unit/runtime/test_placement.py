@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from mstar.local import LocalSystem
 from mstar.model import load_graph
 from mstar.placement import Placement, one_rank, placement_of, read_placement, source_told, tree_of
 from mstar.worker.room import available_bytes, shortage
+from tests.pretend import pretending
 
 GRAPH = FAMILY.graph({})
 EAR = """\
@@ -42,6 +44,16 @@ def test_nodes_run_where_they_are_put_and_streams_go_to_all_who_take_them(tmp_pa
     assert placed.outputs["speech"] == ("worker.ear",)
     assert placed.outputs["audio"] == ("worker.main",)
     assert placed.workers == ("worker.ear", "worker.main")
+
+
+def test_a_device_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
+    for device, said in (("cuda", "no CUDA device that torch can use"), ("cuda:2", "this host has 1 CUDA device")):
+        placement = read(tmp_path, EAR.replace("device: cpu", f"device: {device}"))
+        with (
+            nullcontext() if device == "cuda" else pretending(),
+            pytest.raises(Rejected, match=rf"placement.yaml:4: rank main: device {device}: .*{said}"),
+        ):
+            LocalSystem({"toy": GRAPH}, placement=placement)
 
 
 def test_without_a_file_everything_is_on_one_rank() -> None:
@@ -79,6 +91,12 @@ def test_without_a_file_everything_is_on_one_rank() -> None:
         ("threads: 2}", "threads: true}", 4, "rank main: threads must be a positive integer"),
         ("threads: 1}", "threads: 0}", 3, "rank ear: threads must be a positive integer"),
         ("{threads: 1}", "{cores: 1}", 3, "rank ear has an unknown field; known: device, threads, host"),
+        (
+            "{threads: 1}",
+            "{threads: 1, device: gpu0}",
+            3,
+            "rank ear: device must be cpu, cuda or cuda:N, not 'gpu0'",
+        ),
         ("{threads: 1}", "7", 3, "rank ear must be {device, threads, host}"),
         ("ranks:", "rank:", None, "`ranks` must map names to {device, threads, host}"),
         ("families:", "family:", 5, "unknown field 'family'; known: ranks, families, oversubscribe, transport"),

@@ -208,17 +208,17 @@ def test_an_arena_gives_each_byte_to_one_lease_at_a_time_and_gets_all_back() -> 
             lease = held
         if step % 50 == 0:
             over = f"s.{draw.randrange(5)}"
-            arena.free(over)
+            arena.ledger.free(over)
             for number in [number for number, (_, _, owner) in alive.items() if owner == over]:
                 with pytest.raises(Gone):
                     peer.read(alive.pop(number)[0])
                 ended += 1
-        assert arena.leases == len(alive)
+        assert arena.ledger.leases == len(alive)
     for held, body, _ in alive.values():
         assert peer.read(held) == body
-    assert arena.leases == 0
-    assert made == read + ended + len(alive) == arena.freed
-    assert arena.free_bytes == arena.size
+    assert arena.ledger.leases == 0
+    assert made == read + ended + len(alive) == arena.ledger.freed
+    assert arena.ledger.free_bytes == arena.ledger.size
     peer.close()
     arena.close()
 

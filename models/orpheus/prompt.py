@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from models.llama.tokenizer import Tokenizer
 from models.orpheus.tokens import SpeechTokens
 from models.speech.normalise import normalise
+from models.speech.passages import START, Place, unsaid
+from models.speech.traced import Traced
 from mstar.errors import Rejected, WeightsError
 from mstar.tensors import Value
 
@@ -16,9 +18,14 @@ EMOTIONS = ("laugh", "chuckle", "sigh", "cough", "sniffle", "groan", "yawn", "ga
 _EMOTION = re.compile(rf"(<(?:{'|'.join(EMOTIONS)})>)")
 
 
-def spoken_form(text: str) -> str:
-    """Speakable text with its emotion tags (`<laugh>`); "" if nothing in it can be said."""
-    parts = [part if _EMOTION.fullmatch(part) else normalise(part).text for part in _EMOTION.split(text)]
+def spoken_form(text: str, place: Place = START) -> str:
+    """Speakable text with its emotion tags (`<laugh>`); "" if nothing in it can be said. It begins at `place`."""
+    spans, _ = unsaid(text, place)
+    said = _EMOTION.split(Traced.of(text).without(spans).text)
+    parts = [
+        part if _EMOTION.fullmatch(part) else normalise(part, place=Place(line=place.line and not at)).text
+        for at, part in enumerate(said)
+    ]
     if not any(character.isalnum() for part in parts for character in part):
         return ""
     return " ".join(part for part in parts if part)

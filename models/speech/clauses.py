@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
+from models.speech.passages import START, Place, unsaid
+
 LOOK_AHEAD = 8  # characters behind a mark that may be read: closing quotes, a space, the next letter, a linking word
 
 _SENTENCE = ".!?…"
@@ -45,7 +47,7 @@ _LAST_TOKEN = re.compile(r"\S+$")
 class Clause:
     """A stretch of a response's text; the clauses of a response lie end to end.
 
-    `open`: it was cut between two words of a sentence, not at a mark.
+    `open`: it was cut between two words of a sentence, not at a mark. `place`: where in the text's markup it begins.
     """
 
     text: str
@@ -53,6 +55,7 @@ class Clause:
     end: int
     index: int
     open: bool = False
+    place: Place = START
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +80,19 @@ class Clauses:
     pending: str = ""
     start: int = 0  # characters before `pending`
     count: int = 0
+    place: Place = START  # where `pending` begins
 
     def feed(self, text: str) -> tuple[list[Clause], Clauses]:
         return self._cut(self.pending + text, last=False)
 
     def flush(self) -> tuple[list[Clause], Clauses]:
-        """What is pending ends here."""
-        return self._cut(self.pending, last=True)
+        """What is pending ends here; what follows is a text of its own."""
+        found, state = self._cut(self.pending, last=True)
+        return found, replace(state, place=START)
 
     def _cut(self, pending: str, *, last: bool) -> tuple[list[Clause], Clauses]:
         found: list[Clause] = []
-        start, count = self.start, self.count
+        start, count, place = self.start, self.count, self.place
         while pending:
             first = count == 0
             words = self.rules.first_words if first else self.rules.words
@@ -98,9 +103,10 @@ class Clauses:
                 break
             cut = end < len(pending) or not last
             between = cut and pending[:end].rstrip()[-1:].isalnum() and "\n" not in pending[:end]
-            found.append(Clause(pending[:end], start, start + end, count, between))
+            found.append(Clause(pending[:end], start, start + end, count, between, place))
+            _, place = unsaid(pending[:end], place)
             pending, start, count = pending[end:], start + end, count + 1
-        return found, replace(self, pending=pending, start=start, count=count)
+        return found, replace(self, pending=pending, start=start, count=count, place=place)
 
 
 def border(text: str, *, words: int, chars: int, last: bool, links: int = 0) -> int | None:
@@ -192,7 +198,7 @@ def _goes_on(text: str, at: int, following: str) -> bool:
         return following.isdigit() and text[:at].rstrip()[-1:].isdigit()
     if text[at] != ".":
         return False
-    if text[:at].strip(" \t\n*_-#").isdigit():
+    if text[:at].strip(" \t\n*_-#>+•").isdigit():
         return True  # "2. " at the beginning of a clause
     word = _last_token(text[:at])
     if word in _MAY_END:

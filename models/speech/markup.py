@@ -6,6 +6,12 @@ import re
 
 from models.speech.traced import Traced
 
+
+def _at_lines(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """For a text that begins inside a line, and for one that begins with a line."""
+    return re.compile(rf"(?m:(?<=\n){pattern})"), re.compile(rf"(?m:^{pattern})")
+
+
 _TOP = "com|org|net|edu|gov|io|ai|dev|app|info|de|fr|uk|eu|ch|at|us|co"
 _FILES = (
     "py|js|ts|md|txt|pdf|png|jpe?g|gif|svg|json|ya?ml|toml|html?|css|csv|xml|zip|gz|exe|mp[34]|wav|docx?|xlsx?|pptx?|"
@@ -20,14 +26,15 @@ _DOMAIN = re.compile(
 _FILE = re.compile(rf"(?<=[\w-])\.(?=(?:{_FILES})(?![\w.]\w|\w))|(?<!\S)\.(?=NET\b)", re.ASCII)
 _IMAGE_OR_LINK = re.compile(r"!?\[([^\]\[\n]{0,300})\]\([^)\s]{0,1000}(?:\s\"[^\"\n]{0,200}\")?\)")
 _REST_OF_LINK = re.compile(r"\]\([^)\s]{0,1000}\)")
-_REFERENCE = re.compile(r"\[\^?\d{1,3}\]|(?m:^[ \t]*\[[ xX]\][ \t])")
+_REFERENCE = re.compile(r"\[\^?\d{1,3}\]")
+_BOX = _at_lines(r"[ \t]*\[[ xX]\][ \t]")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|nbsp|quot|apos|#39);")
 _ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&quot;": '"', "&apos;": "'", "&#39;": "'"}
-_TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,200}>|<!--[^\n]{0,200}?-->")
-_FENCE = re.compile(r"(?m:^[ \t]*(?:```|~~~)[\w+-]*[ \t]*$)|```\w*|`+")
-_RULER = re.compile(r"(?m:^[ \t]*(?:[-*_=][ \t]*){3,}$)|(?m:^[ \t|:-]*\|[ \t]*:?-+[ \t|:-]*$)")
-_LINE_START = re.compile(r"(?m:^(?:[ \t]*(?:#{1,6}|>+|[-*+•])[ \t]+)+)(?:\[[ xX]\][ \t])?")
-_NUMBERED = re.compile(r"(?m:^([ \t]*\d{1,3})[.)](?=[ \t]+\S))")
+_TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,1000}>|<!--")
+_QUOTED = re.compile(r"`+")
+_RULER = _at_lines(r"[ \t]*(?:(?:[-*_=~][ \t]*){3,}|[ \t|:-]*\|[ \t]*:?-+[ \t|:-]*)$")
+_LINE_START = _at_lines(r"(?:[ \t]*(?:#{1,6}|>+|[-*+•])[ \t]+)+(?:\[[ xX]\][ \t])?")
+_NUMBERED = _at_lines(r"([ \t]*\d{1,3})[.)](?=[ \t]+\S)")
 _EMPHASIS = re.compile(r"\*+|~~|(?<![^\W_])_+|_+(?![^\W_])")
 _SNAKE = re.compile(r"_+")
 _CELL = re.compile(r"[ \t]*\|[ \t]*")
@@ -35,14 +42,18 @@ _FACE = re.compile(r"(?<![\w)])[:;=][-o*']?[)(\]\[DPp/\\|]+(?!\w)", re.ASCII)
 _PATH = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[\w.-]{1,64}){2,16}/?(?!\w)", re.ASCII)
 
 
-def plain(text: Traced) -> Traced:
-    """Links keep their label, addresses are spelled, marks go, rows of tables and list numbers become pauses."""
+def plain(text: Traced, *, line: bool = True) -> Traced:
+    """Links keep their label, addresses are spelled, marks go, rows of tables and list numbers become pauses.
+
+    `line`: the text begins with a line.
+    """
     text = text.keeping(_IMAGE_OR_LINK).spelled(_REST_OF_LINK, lambda _: " ")
     text = text.worded(_EMAIL, lambda match: spelled(match[0].replace("@", " at ")))
     text = text.worded(_URL, _url).worded(_DOMAIN, _url).worded(_PATH, _path)
     text = text.spelled(_ENTITY, lambda match: _ENTITIES[match[0]]).spelled(_TAG, lambda _: " ")
-    text = text.spelled(_FENCE, lambda _: "").spelled(_RULER, lambda _: " ").spelled(_LINE_START, lambda _: " ")
-    text = text.spelled(_REFERENCE, lambda _: "").spelled(_NUMBERED, lambda match: f"{match[1]},")
+    text = text.spelled(_QUOTED, lambda _: "").spelled(_RULER[line], lambda _: " ")
+    text = text.spelled(_LINE_START[line], lambda _: " ").spelled(_BOX[line], lambda _: "")
+    text = text.spelled(_REFERENCE, lambda _: "").spelled(_NUMBERED[line], lambda match: f"{match[1]},")
     text = text.spelled(_FACE, lambda _: " ").worded(_FILE, lambda _: " dot ")
     return text.spelled(_CELL, lambda _: ", ")
 

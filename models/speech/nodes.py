@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from models.blocks.values import integer, ints, items, record, text
 from models.speech.clauses import Clause, ClauseRules, Clauses
 from models.speech.normalise import normalise
+from models.speech.passages import Place
 from models.speech.phonemes import phonemize
 from mstar.submodule import STATE, Call, Many, Outputs, Packed, Step
 from mstar.tensors import Value
@@ -39,7 +40,8 @@ class Reading:
         if value is None:
             return cls(clauses=Clauses(rules))
         got = record(value)
-        clauses = Clauses(rules, text(got["pending"]), integer(got["start"]), integer(got["clauses"]))
+        begun = integer(got["start"]), integer(got["clauses"]), Place.of(got["place"])
+        clauses = Clauses(rules, text(got["pending"]), *begun)
         tokens = tuple(int(t) for t in ints(got["tokens"]))
         return cls(tokens, integer(got["settled"]), integer(got["count"]), clauses)
 
@@ -51,6 +53,7 @@ class Reading:
             "pending": self.clauses.pending,
             "start": self.clauses.start,
             "clauses": self.clauses.count,
+            "place": self.clauses.place.value(),
         }
 
     def read(self, new: Sequence[int], detokenise: Detokenise, *, last: bool) -> tuple[str, Reading]:
@@ -118,7 +121,7 @@ class ClauseSubmodule:
         return (Many(records) if records else None), shown, reading.value()
 
     def _record(self, clause: Clause) -> Value:
-        spoken = normalise(clause.text, self.language)
+        spoken = normalise(clause.text, self.language, clause.place)
         said, starts, ends = spoken.text, list(spoken.starts), list(spoken.ends)
         if not any(c.isalnum() for c in said):
             return None

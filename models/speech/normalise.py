@@ -12,6 +12,7 @@ import re
 import unicodedata
 
 from models.speech import english, markup, scripts
+from models.speech.passages import START, Place, unsaid
 from models.speech.traced import Traced
 
 _SPACES = re.compile(r"\s+")
@@ -31,9 +32,11 @@ _AROUND = re.compile(r"^[\s,;:.!?…-]+|\s+$")
 _OTHER = re.compile(r"[^\w\s.,;:!?…'%&@#$€£°+=/–—()\"*-]")
 
 
-def normalise(text: str, language: str = "en-us") -> Traced:
-    """Speakable form of `text`; rules that make words apply to their own language only."""
-    said = markup.plain(_lines(scripts.unified(Traced.of(text)))).spelled(_SPACES, lambda _: " ")
+def normalise(text: str, language: str = "en-us", place: Place = START) -> Traced:
+    """Speakable form of a text, or of a clause that begins at `place`; words are made in their own language only."""
+    spans, _ = unsaid(text, place)
+    said = _lines(scripts.unified(Traced.of(text).without(spans)))
+    said = markup.plain(said, line=place.line).spelled(_SPACES, lambda _: " ")
     if not language.startswith("en"):
         return _spaced(markup.without_emphasis(said).spelled(_OTHER, _unless_mark))
     said = english.worded(said)

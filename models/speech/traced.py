@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Speak = Callable[[re.Match[str]], str | None]
@@ -41,6 +41,13 @@ class Traced:
             said = speak(match)
             if said is not None:
                 draft.replace(match.start(), match.end(), said, apart=words)
+        return draft.done()
+
+    def without(self, spans: Sequence[tuple[int, int]]) -> Traced:
+        """Characters [start, end) each, in order and not empty, make room for a space."""
+        draft = _Draft(self)
+        for start, end in spans:
+            draft.replace(start, end, " ", apart=False)
         return draft.done()
 
     def keeping(self, pattern: re.Pattern[str]) -> Traced:

@@ -12,6 +12,7 @@ from models.orpheus.nodes.checkpoints import speech_model
 from models.orpheus.prompt import prompt_ids, spoken_form, voice_of
 from models.orpheus.tokens import SpeechTokens
 from models.speech.clauses import ClauseRules, Clauses
+from models.speech.passages import Place
 from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, Many, Output, Outputs, Packed, Step
 from mstar.tensors import Value
@@ -50,17 +51,18 @@ class SentenceSubmodule:
         said: list[Value] = [
             {"spoken": spoken, "start": each.start, "end": each.end}
             for each in found
-            if (spoken := spoken_form(each.text))
+            if (spoken := spoken_form(each.text, each.place))
         ]
-        after: Value = {"pending": state.pending, "start": state.start, "count": state.count}
-        return Many(tuple(said)) if said else None, after
+        after: dict[str, Value] = {"pending": state.pending, "start": state.start, "count": state.count}
+        return Many(tuple(said)) if said else None, {**after, "place": state.place.value()}
 
 
 def _clauses(state: Value) -> Clauses:
     if state is None:
         return Clauses(SENTENCES)
     got = record(state)
-    return Clauses(SENTENCES, text(got["pending"]), integer(got["start"]), integer(got["count"]))
+    begun = integer(got["start"]), integer(got["count"]), Place.of(got["place"])
+    return Clauses(SENTENCES, text(got["pending"]), *begun)
 
 
 class SpeechPromptSubmodule:

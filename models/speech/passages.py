@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from models.blocks.values import integer, record
 from mstar.tensors import Value
 
 Cut = Literal["", "link", "tag", "address"]
@@ -32,6 +31,7 @@ _ENDS: dict[Cut, re.Pattern[str]] = {
     "tag": re.compile(r"[^<>\n]*>"),
     "address": re.compile(r"[!-;=?-~]+"),
 }
+_CUTS: tuple[Cut, ...] = ("", *_BEGINS)
 _REACH = 1000
 """Characters before a clause's end in which what it was cut in has begun."""
 
@@ -51,9 +51,10 @@ class Place:
     @classmethod
     def of(cls, value: Value) -> Place:
         """From a node's state."""
-        got = record(value)
-        cut = next(each for each in ("", *_BEGINS) if each == got["cut"])
-        return cls(integer(got["fence"]), bool(got["comment"]), cut, bool(got["line"]))
+        match value:
+            case {"fence": int(fence), "comment": bool(comment), "cut": str(given), "line": bool(line)}:
+                return cls(fence, comment, next(cut for cut in _CUTS if cut == given), line)
+        raise TypeError(f"state: {value!r} is no place")
 
     def value(self) -> Value:
         return {"fence": self.fence, "comment": self.comment, "cut": self.cut, "line": self.line}

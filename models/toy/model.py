@@ -8,6 +8,9 @@ answer      [hear(audio) → transcript ~>] prompt → LM prefill; DynamicLoop L
             ~word~> tone (one pass a word) ~frames~> vocoder → audio
 speak       spell(written) ~word~> tone ~frames~> vocoder → audio: text that the client writes
 roll        encode → Loop(predict ↺ latent; accumulated) → decode: diffusion- and rollout-shaped loops, nested
+draw        sketch → (prompted | free) → Loop((prompted | free) → steer ↺ latent) → show: the branches of guidance, each
+            with a K/V cache of its own
+draw_packed sketch → guided → Loop(guided ↺ latent) → show: the same, the branches as labels of one cache
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ FRAME = 240
 """Samples a frame of the toy vocoder: 10 ms."""
 WORD_FRAMES = 25
 SPEECH_WINDOW = 2 * RATE
+DRAWN_STEPS = 8
+"""Steps from noise to what is drawn."""
 
 
 def _components() -> tuple[Component, ...]:
@@ -61,6 +66,12 @@ def _components() -> tuple[Component, ...]:
         Component("guide", f"{nodes}.rolling:guide"),
         Component("combine", f"{nodes}.rolling:combine"),
         Component("decode", f"{nodes}.rolling:decode"),
+        Component("sketch", f"{nodes}.drawing:sketch"),
+        Component("prompted", f"{nodes}.drawing:prompted", engine="kv"),
+        Component("free", f"{nodes}.drawing:free", engine="kv"),
+        Component("guided", f"{nodes}.drawing:guided", engine="kv"),
+        Component("steer", f"{nodes}.drawing:steer"),
+        Component("show", f"{nodes}.drawing:show"),
     )
 
 
@@ -212,6 +223,42 @@ def _rolling() -> tuple[Partition, ...]:
     )
 
 
+def _drawing() -> tuple[Partition, ...]:
+    """Guidance: prompts are read into caches once, and a latent goes over them step by step."""
+    words, nothing = GraphNode("prompted", ("words",), prompt=True), GraphNode("free", ("nothing",), prompt=True)
+    spread = GraphNode(
+        "sketch", ("prompt",), (GraphEdge("words", "prompted"), GraphEdge("nothing", "free"), Keep("latent"))
+    )
+    packed = GraphNode(
+        "sketch", ("prompt",), (GraphEdge("words", "guided"), GraphEdge("nothing", "guided"), Keep("latent"))
+    )
+    branches = Parallel(
+        (
+            GraphNode("prompted", ("latent",), (GraphEdge("velocity", "steer", "towards"),)),
+            GraphNode("free", ("latent",), (GraphEdge("velocity", "steer", "away"),)),
+        )
+    )
+    onward = tuple(GraphEdge("latent", to) for to in ("prompted", "free", "steer"))
+    steps = Sequential((branches, GraphNode("steer", ("latent", "towards", "away"), onward)))
+    together = GraphNode("guided", ("latent",), (GraphEdge("latent", "guided"),))
+    shown, to_show = GraphNode("show", ("latent",), (Emit("drawn", "image"),)), (GraphEdge("latent", "show"),)
+    return (
+        Partition(
+            "canvas",
+            (
+                Walk("read", Sequential((spread, Parallel((words, nothing)))), then="draw"),
+                Walk("draw", Sequential((Loop("steps", steps, DRAWN_STEPS, outputs=to_show), shown))),
+                Walk(
+                    "read_packed",
+                    Sequential((packed, GraphNode("guided", ("words", "nothing"), prompt=True))),
+                    then="draw_packed",
+                ),
+                Walk("draw_packed", Sequential((Loop("steps", together, DRAWN_STEPS, outputs=to_show), shown))),
+            ),
+        ),
+    )
+
+
 CONVERSATION = Conversation(speech_rate=RATE, warm="warm", complete="complete")
 
 
@@ -234,7 +281,7 @@ class Toy:
         return Graph(
             name="toy",
             components=_components(),
-            partitions=(*_hearing(), *_talking(), _spelling(), *_sounding(), *_rolling()),
+            partitions=(*_hearing(), *_talking(), _spelling(), *_sounding(), *_rolling(), *_drawing()),
             live=(
                 LiveInput(
                     "mic",
@@ -270,6 +317,8 @@ class Toy:
                 Task("say", {"tone": "tone", "vocoder": "vocoder"}),
                 Task("speak", {"spelling": "read", "tone": "tone", "vocoder": "vocoder"}),
                 Task("roll", {"world": "roll"}, ("state",)),
+                Task("draw", {"canvas": "read"}, ("prompt",)),
+                Task("draw_packed", {"canvas": "read_packed"}, ("prompt",)),
             ),
         )
 

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.toy.model import FAMILY
-from mstar.client import Emission, RequestEnded, Session, Slice
+from models.toy.model import DRAWN_STEPS, FAMILY
+from mstar.client import Session, Slice
 from mstar.local import LocalSystem
+from tests.system.answers import Answer, answer_of
 from tests.system.shapes import SHAPES, shape
 from tests.system.toy import end_of, items, tones, values
 
-Answer = dict[str, list[Any]]
+REUSED = ("reused",)
+"""Fields that tell how much of a prompt was cached, which depends on where."""
 
 
 def ask(text: str, *before: tuple[str, str]) -> dict[str, object]:
@@ -25,24 +27,8 @@ def make(name: str) -> LocalSystem:
     return LocalSystem({"toy": FAMILY.graph({})}, placement=shape(name))
 
 
-def plain(value: Any) -> Any:
-    """The value as text, arrays bit for bit."""
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items() if name != "reused"}
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    return (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
-
-
-def answer_of(events: list[Emission | RequestEnded]) -> Answer:
-    """All emissions by output, in order."""
-    assert end_of(events).status == "done"
-    outputs = {event.output for event in events if isinstance(event, Emission)}
-    return {output: [plain(value) for value in values(events, output)] for output in sorted(outputs)}
-
-
 def talk(system: LocalSystem, session: Session) -> list[Answer]:
-    """Two turns, one of them spoken to, one of text fed piece by piece, and a rollout; all of it at once."""
+    """Turns, one of them spoken to, a text fed piece by piece, a rollout, pictures; all of it at once."""
     rows = items(tones("hello name"))
     session.feed("mic", 0, rows, rows=True)
     requests = [
@@ -51,6 +37,8 @@ def talk(system: LocalSystem, session: Session) -> list[Answer]:
         session.start("say"),
         session.start("roll", {"state": np.array([1.0, 2.0])}, {"horizon": 3}),
         session.start("answer_text", ask("please call weather")),
+        session.start("draw", {"prompt": "a small house"}, {"seed": 3}),
+        session.start("draw_packed", {"prompt": "a small house"}, {"seed": 3}),
     ]
     for index, word in enumerate(("one", "two")):
         requests[2].feed("word", index, {"text": word, "from": 4 * index, "to": 4 * index + 4})
@@ -58,10 +46,10 @@ def talk(system: LocalSystem, session: Session) -> list[Answer]:
     for request in requests:
         request.credit("audio", 10**9)
     system.run()
-    answers = [answer_of(request.drain()) for request in requests]
+    answers = [answer_of(request.drain(), REUSED) for request in requests]
     again = session.start("answer_text", ask("again", ("user", "hello"), ("assistant", "hello")))
     system.run()
-    return [*answers, answer_of(again.drain())]
+    return [*answers, answer_of(again.drain(), REUSED)]
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +176,39 @@ def test_a_hop_in_one_process_is_a_message_and_no_copy() -> None:
     for name in system.workers:
         counters = system.ask("counters", of=name)
         assert (counters["inline_bytes"], counters["shared_bytes"]) == (0, 0)
+
+
+def drawn(system: LocalSystem, session: Session, task: str, **settings: Any) -> list[Any]:
+    request = session.start(task, {"prompt": "a small house"}, {"seed": 3, **settings})
+    system.run()
+    return answer_of(request.drain())["drawn"]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_branches_of_guidance_apart_draw_what_they_draw_as_labels_of_one_step(name: str) -> None:
+    system = make(name)
+    session = system.open("toy", trace=True)
+    rows: list[tuple[Any, ...]] = []
+    session.on_trace = lambda traced: rows.extend(traced.records)
+    together = drawn(system, session, "draw_packed")
+    assert drawn(system, session, "draw") == together
+    assert drawn(system, session, "draw", strength=1.0) != together  # the branch without a prompt counts
+    if name == "guidance":
+        ran = {branch: {row[1] for row in rows if row[3] == branch} for branch in ("prompted", "free")}
+        assert ran == {"prompted": {"worker.read", "worker.a"}, "free": {"worker.read", "worker.b"}}
+
+
+def test_branches_apart_work_at_the_same_time_and_their_caches_move_once() -> None:
+    system = make("guidance")
+    session = system.open("toy")
+    request = session.start("draw", {"prompt": "a small house"})
+    steps: list[tuple[int, int]] = []
+    while not request.ended:
+        before = [system.workers[f"worker.{name}"].steps for name in "ab"]
+        system.turn()
+        after = [system.workers[f"worker.{name}"].steps for name in "ab"]
+        steps.append((after[0] - before[0], after[1] - before[1]))
+        request.drain()
+    assert steps.count((1, 1)) == DRAWN_STEPS
+    assert not {(0, 1), (1, 0)} & set(steps)
+    assert system.ask("counters", of="worker.read")["images_given"] == 2

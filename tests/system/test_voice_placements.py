@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from media.resample import resample
 from models.voice import model
 from models.voice.model import CONVERSATION, FAMILY
-from mstar.client import Emission, Slice
+from mstar.client import Slice
 from mstar.local import LocalSystem
 from mstar.placement import Placement, one_rank, read_placement
-from tests.system.toy import end_of, items, sound_of, values
-
-Answer = dict[str, list[Any]]
+from tests.system.answers import Answer, told
+from tests.system.toy import end_of, items, sound_of
 
 
 def answers(settings: dict[str, str], placement: Placement) -> tuple[list[Answer], dict[str, int], dict[str, int]]:
@@ -39,27 +35,8 @@ def answers(settings: dict[str, str], placement: Placement) -> tuple[list[Answer
     assert [end_of(each).status for each in events[:2]] == ["done", "done"]
     system.close(session)
     assert system.census() == baseline
-    told = [
-        {
-            name: [_plain(value) for value in values(each, name)]
-            for name in sorted({event.output for event in each if isinstance(event, Emission)})
-        }
-        for each in events
-    ]
     messages = {f"{sender} to {to}": count for (sender, to), count in system.bus.sent_to.items()}
-    return told, messages, {name: worker.steps for name, worker in system.workers.items()}
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case np.ndarray():
-            return (str(value.dtype), value.shape, value.tobytes())
-        case dict():
-            return {name: _plain(each) for name, each in value.items()}
-        case list():
-            return [_plain(each) for each in value]
-        case _:
-            return value
+    return [told(each) for each in events], messages, {name: worker.steps for name, worker in system.workers.items()}
 
 
 def test_every_stage_apart_says_the_same(smollm2: Path, whisper_tiny_en: Path, piper_joe: Path, ear: Path) -> None:

@@ -100,7 +100,7 @@ def test_everything_that_a_graph_has_is_shown(name: str, form: Any) -> None:
 def test_policies_loops_and_the_nodes_that_make_a_loops_outputs_in_words() -> None:
     drawing = drawn("toy", {}, "text")
     assert "~ frames: ramp 5 ×2 → 40 after 2 of rows, ≤ 400 → vocoder, from tone.tone.tone" in drawing
-    world = drawing[drawing.index("partition world") :].splitlines()
+    world = drawing[drawing.index("partition world") : drawing.index("\n\npartition canvas")].splitlines()
     fed = ("latent → predict", "latent → guide", "context → predict", "imagined → decode")
     assert world == [
         "partition world",

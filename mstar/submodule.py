@@ -41,6 +41,7 @@ __all__ = [
     "Rows",
     "Sampler",
     "Sampling",
+    "Silent",
     "Span",
     "Step",
     "Submodule",
@@ -190,8 +191,8 @@ class KVSubmodule(Submodule, Protocol):
 
         On a walk whose node says `prompt=True` they describe the whole sequence from position 0 (token ids; for media
         a digest of (medium, offset)); the engine keeps the longest common prefix with what is cached, and calls
-        collate with `call.reused` set (at most n - 1, so that the last position is always computed). On other walks
-        they are appended.
+        collate with `call.reused` set (at most n - 1, so that the last position is always computed, unless it is
+        `Silent`). On other walks they are appended.
         """
         ...
 
@@ -215,6 +216,13 @@ class Recomputable(Protocol):
     def recompute(self, call: Call, keys: np.ndarray) -> Call:
         """A prompt with these keys, for a request whose next call is `call`; its outputs are not used."""
         ...
+
+
+@runtime_checkable
+class Silent(Protocol):
+    """A KVSubmodule whose prompts put nothing out: one that is cached is reused whole, and has no row in its step."""
+
+    silent: bool
 
 
 @runtime_checkable

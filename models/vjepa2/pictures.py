@@ -39,7 +39,7 @@ def normalised(frames: Tensor, size: int, cut: Cut) -> Tensor:
     """frames [n, height, width, 3] uint8 → [n, 3, size, size] float32."""
     channels = frames.permute(0, 3, 1, 2)
     fitted = _square(channels, size) if cut == "square" else _centre(channels, size)
-    return (fitted.float() / 255 - MEAN) / STD
+    return ((fitted.float() / 255 - MEAN) / STD).contiguous()  # as it is when it has travelled
 
 
 def _square(x: Tensor, size: int) -> Tensor:

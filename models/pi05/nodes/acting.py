@@ -31,6 +31,7 @@ class LLM:
     """
 
     max_batch = 8
+    silent = True
     sampling: Sampling | None = None
 
     def __init__(self, config: Pi05Config, prefix: Prefix, expert: Expert) -> None:
@@ -57,10 +58,12 @@ class LLM:
         for call in calls:
             words = self._prefix.embed(_tensor(call, "tokens").to(device))
             parts.append(torch.cat((_tensor(call, "image_tokens").to(device), words))[call.reused :])
-        rows = [Row(i, len(part), causal=False) for i, part in enumerate(parts)]
+        rows = [Row(i, len(part), causal=False) for i, part in enumerate(parts) if len(part)]
         return Packed({"prefix": torch.cat(parts)}, tuple(rows))
 
     def forward(self, packed: Packed, step: Step) -> Outputs:
+        if "prefix" in packed.tensors and not packed.rows:
+            return {}  # all of it is cached
         if step.attention is None:
             raise ValueError("the policy needs a KV engine")
         if "prefix" in packed.tensors:

@@ -152,8 +152,10 @@ class ImaginingSubmodule:
         step, moves = record(call.inputs["step"]), array(call.inputs["moves"])
         tokens, poses = tensor(step["tokens"]), array(step["poses"])
         new = slice(poses.shape[1] - tokens.shape[1], poses.shape[1])
-        actions, states = (torch.from_numpy(part[:, new]).to(tokens.device) for part in (moves, poses))
-        return Frames(tokens, actions, states.expand(len(moves), -1, -1), new.start)
+        # Products may be summed in another order where strides are others, and what has travelled is contiguous.
+        parts = (part[:, new].copy() for part in (moves, _spread(poses, len(moves))))
+        actions, states = (torch.from_numpy(part).to(tokens.device) for part in parts)
+        return Frames(tokens, actions, states, new.start)
 
     def _poses(self, call: Call) -> Floats:
         """[candidates, frames so far + 1, state]."""

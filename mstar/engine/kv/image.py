@@ -7,7 +7,6 @@ An image is a tree of arrays, text and numbers, so that any transport may carry 
      "labels": {label: {"keys": int64 [positions], "starts": int32 [positions], "canonical": int,  # of `KVSequence`
                         "kv": [layers, 2, positions, kv_heads, head_dim]}},
      "recall": None or {"keys", "starts"},                           # of a preempted request
-     "recall": None or {"keys", "starts"},                           # of a preempted request
      "cross": [[layer, k [context, kv_heads, head_dim], v], …]}
 
 Positions are copied bit for bit and in order, wherever the pages lie on either side; the page size, the memory layout

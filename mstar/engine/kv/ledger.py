@@ -73,13 +73,15 @@ class Ledger:
     prompts. With `reuse=False` nothing is kept: K/V depend on more than the keys then (cross-attention).
     """
 
-    def __init__(self, pool: KVPool, main: str, settings: KVSettings, *, reuse: bool) -> None:
+    def __init__(self, pool: KVPool, main: str, settings: KVSettings, *, reuse: bool, left: int = 1) -> None:
+        """`left`: keys of a prompt that are computed anew at least."""
         self.pool = pool
         pool.make_room = self._evict_unheld
         self._main = main
         self._kept = settings.kept if reuse else 0
         self._unheld = settings.unheld if reuse and settings.shared else 0
         self._reuse = reuse
+        self._left = left
         self._settings = settings
         self._index = PrefixIndex(pool.grain) if reuse and settings.shared else None
         self._live: dict[str, Holding] = {}
@@ -126,14 +128,14 @@ class Ledger:
     def begin_prompt(self, holding: Holding, keys: np.ndarray) -> int:
         """Give the holding a main sequence that is a prefix of `keys`, as long as one is cached; returns its length.
 
-        At least the last key is left to compute. The other labels begin anew.
+        At least `left` keys are left to compute. The other labels begin anew.
         """
         for label, sequence in holding.sequences.items():
             if label != self._main:
                 self.pool.release(sequence)
         own = holding.sequences.get(self._main)
         if own is not None:
-            common = min(common_prefix(own.keys, keys), len(keys) - 1)
+            common = min(common_prefix(own.keys, keys), len(keys) - self._left)
             self._truncate(own, common if self._reuse or holding.divided else 0)
         else:
             own = holding.sequences[self._main] = self._cached_prefix(holding.session, keys)
@@ -253,7 +255,7 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------------- inside
 
     def _shared(self, sequence: KVSequence, keys: np.ndarray) -> int:
-        return min(common_prefix(sequence.keys, keys), len(keys) - 1) if self._reuse else 0
+        return min(common_prefix(sequence.keys, keys), len(keys) - self._left) if self._reuse else 0
 
     def _cached_prefix(self, session: str, keys: np.ndarray) -> KVSequence:
         """The longest there is: an idle sequence of the session cut to it; a fork where the rest is worth keeping."""

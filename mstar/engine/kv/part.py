@@ -17,7 +17,7 @@ from mstar.engine.kv.ledger import Holding, Ledger, Recall
 from mstar.engine.kv.pages import OutOfPages
 from mstar.engine.kv.sequences import KVPool, common_prefix
 from mstar.engine.kv.settings import KVSettings
-from mstar.submodule import Call, Capturable, Divisible, KVSubmodule, Recomputable, Row
+from mstar.submodule import Call, Capturable, Divisible, KVSubmodule, Recomputable, Row, Silent
 
 PASSED = 16
 """Steps in a row in which a prompt may get nothing for the sake of shorter ones."""
@@ -66,7 +66,8 @@ class Part:
         self.main = geometry.labels[0]
         self.crosses = geometry.cross_context > 0
         self.pool = KVPool(self.backend, settings.grain)
-        self.ledger = Ledger(self.pool, self.main, settings, reuse=settings.reuse and not self.crosses)
+        left = 0 if isinstance(submodule, Silent) and submodule.silent else 1
+        self.ledger = Ledger(self.pool, self.main, settings, reuse=settings.reuse and not self.crosses, left=left)
         alone = not self.crosses and len(geometry.labels) == 1
         self._recomputable = submodule if alone and isinstance(submodule, Recomputable) else None
 

@@ -110,13 +110,17 @@ class TinyWeights:
 def codec(device: str = "cpu") -> Snac:
     """A SNAC of 64 channels at the rates of the published one."""
     shape = SnacConfig(24_000, 96, 64, (8, 8, 4, 2), CODEBOOK, 8, (4, 2, 1), noise=True, depthwise=True)
-    return Snac(shape, _CodecWeights({}, "tiny", device))
+    return Snac(shape, CodecWeights({}, "tiny", device))
 
 
-class _CodecWeights(SnacWeights):
+class CodecWeights(SnacWeights):
     """Random weights under which a layer's output is about as loud as its input."""
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return self._drawn(name, shape).to(self._device)
+
+    @staticmethod
+    def _drawn(name: str, shape: tuple[int, ...]) -> Tensor:
         kind = name.rpartition(".")[2]
         match kind:
             case "alpha" | "original0":

@@ -1,19 +1,24 @@
-"""A language model that speaks, with small random weights: its codec beside it or on a rank apart, and in batches."""
+"""A language model that speaks, with small random weights: its codec beside it or on a rank apart, and in batches.
+
+A CPU decodes sounds one by one, so that their bits depend on no other; what that costs is measured here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from models.orpheus import tiny
 from models.orpheus.model import SPEECH
-from models.orpheus.nodes.sounding import CodecSubmodule
-from models.orpheus.tokens import FRAME
-from mstar.submodule import STATE, Call, Span, Step
+from models.orpheus.tokens import FRAME, levels
+from models.snac.codec import Carried, Snac
+from models.snac.config import SnacConfig
+from models.snac.noise import SeededNoise
 from tests.bench.report import Metric, Row, Sample
 from tests.bench.serving import ROOT, served
 from tests.bench.speaking import Load, closed, stream
@@ -26,12 +31,13 @@ TEXTS = (
     "Bread is old. People baked it long before they could write. Some of it was found in a tomb.",
     "The sea was calm. A small boat came in with the evening light. Three men were singing in it.",
 )
+SOUNDS = 16
 FRAMES = 60
 TOLERANCE = 1e-3
 
 
 def run(*, quick: bool) -> Row:
-    """Three rounds with each number of streams, one if quick; ten batches, two if quick."""
+    """Three rounds with each number of streams, one if quick; ten rounds of the codec, two if quick."""
     loads: dict[tuple[str, int], Load] = {}
     for name, file in PLACEMENTS.items():
         with served("--tiny", "--placement", str(ROOT / "models" / "orpheus" / file), family="orpheus") as server:
@@ -60,51 +66,44 @@ def _metrics(loads: dict[tuple[str, int], Load]) -> Iterator[Metric]:
 
 
 def _codec(rounds: int) -> Iterator[Metric]:
-    """The codec's time for a second of sound, 16 sounds at once and one by one; raises RuntimeError if they differ."""
+    """The codec's time for a second of each of 16 sounds; RuntimeError if they differ by more than rounding."""
     torch.set_num_threads(1)
-    node = CodecSubmodule(tiny.codec())
-    codes = np.random.default_rng(0).integers(0, tiny.CODEBOOK, (node.max_batch, FRAMES * FRAME))
-    batched: list[float] = []
-    alone: list[float] = []
-    for turn in range(rounds + 1):
-        seconds, together = _decoded(node, codes, node.max_batch)
-        alone_seconds, apart = _decoded(node, codes, 1)
-        if max(np.abs(a - b).max() for a, b in zip(together, apart, strict=True)) > TOLERANCE:
-            raise RuntimeError("a batch of the codec sounds unlike its members alone")
-        if turn:  # the first is for warming up
-            batched.append(seconds)
-            alone.append(alone_seconds)
-    yield Metric("codec.batch_of_16", "s/s", tuple(batched))
-    yield Metric("codec.one_by_one", "s/s", tuple(alone))
-    yield Metric("codec.one_by_one/batch", "ratio", tuple(b / a for a, b in zip(batched, alone, strict=True)))
+    for name, snac, frames in (("codec", tiny.codec(), FRAMES), ("published_codec", _published(), FRAMES // 20)):
+        drawn = np.random.default_rng(0).integers(0, snac.config.codebook, (SOUNDS, frames * FRAME))
+        codes = [torch.from_numpy(level) for level in levels(drawn)]
+        batched: list[float] = []
+        alone: list[float] = []
+        for turn in range(rounds + 1):
+            seconds, together = _decoded(snac, snac.together, codes, frames)
+            alone_seconds, apart = _decoded(snac, snac.push, codes, frames)
+            if float((together - apart).abs().max()) > TOLERANCE:
+                raise RuntimeError("a batch of the codec sounds unlike its members alone")
+            if turn:  # the first is for warming up
+                batched.append(seconds)
+                alone.append(alone_seconds)
+        yield Metric(f"{name}.batch_of_16", "s/s", tuple(batched))
+        yield Metric(f"{name}.one_by_one", "s/s", tuple(alone))
+        yield Metric(f"{name}.one_by_one/batch", "ratio", tuple(b / a for a, b in zip(batched, alone, strict=True)))
 
 
-def _decoded(node: CodecSubmodule, codes: np.ndarray, size: int) -> tuple[float, list[np.ndarray]]:
-    """Sounds frame by frame, `size` of them a step → seconds for a second of sound, and their samples."""
-    rows = len(codes)
-    states: list[object] = [None] * rows
-    sounds: list[list[np.ndarray]] = [[] for _ in range(rows)]
+def _published() -> Snac:
+    """A codec of the published shape."""
+    shape = SnacConfig(24_000, 768, 1024, (8, 8, 4, 2), 4096, 8, (4, 2, 1), noise=True, depthwise=True)
+    return Snac(shape, tiny.CodecWeights({}, "random"))
+
+
+def _decoded(
+    snac: Snac, push: Callable[..., tuple[Tensor, list[Carried]]], codes: Sequence[Tensor], frames: int
+) -> tuple[float, Tensor]:
+    """Sounds frame by frame → seconds for a second of sound, and their samples [sounds, n]."""
+    carried = [snac.begin() for _ in range(SOUNDS)]
+    noise = [SeededNoise(place) for place in range(SOUNDS)]
+    pieces: list[Tensor] = []
     began = time.perf_counter()
-    for at in range(0, FRAMES * FRAME, FRAME):
-        for first in range(0, rows, size):
-            places = range(first, first + size)
-            calls = [_call(place, codes[place], at, states[place]) for place in places]
-            outputs = node.forward(node.collate(calls), Step(calls))
-            for place, audio, state in zip(places, *_columns(outputs), strict=True):
-                states[place] = state
-                if audio is not None:
-                    sounds[place].append(audio["pcm"])
+    for at in range(frames):
+        chunk = [level[:, at * n : (at + 1) * n] for level, n in zip(codes, (1, 2, 4), strict=True)]
+        sound, carried = push(chunk, carried, last=at == frames - 1, noise=noise)
+        pieces.append(sound)
     taken = time.perf_counter() - began
-    whole = [np.concatenate(pieces) for pieces in sounds]
-    return taken / (sum(map(len, whole)) / SPEECH.rate), whole
-
-
-def _call(place: int, codes: np.ndarray, at: int, state: object) -> Call:
-    span = Span("code", at, 0, FRAME, segment_final=at + FRAME == FRAMES * FRAME)
-    chunk = tuple(int(each) for each in codes[at : at + FRAME])
-    return Call(str(place), "sound", {"code": chunk}, {}, {"code": span}, state, seed=place)  # type: ignore[arg-type]
-
-
-def _columns(outputs: object) -> Sequence[Sequence[object]]:
-    assert isinstance(outputs, dict)
-    return outputs["audio"], outputs[STATE]
+    whole = torch.cat(pieces, dim=1)
+    return taken / (whole.numel() / snac.config.rate), whole

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from models.orpheus import tiny
 from models.orpheus.nodes.sounding import CodecSubmodule, WindowSubmodule
 from models.orpheus.nodes.speaking import lm
 from models.orpheus.nodes.writing import SentenceSubmodule, SpeechPromptSubmodule, prompt
+from models.orpheus.tokens import levels
 from mstar.engine.api import Completed, Failed, Firing, Partial
 from mstar.engine.kv_engine import KVCacheEngine
 from mstar.errors import Rejected, WeightsError
@@ -191,12 +193,12 @@ def test_chunks_of_any_size_sound_as_one(sizes: list[int]) -> None:
     node = CodecSubmodule(tiny.codec())
     whole = sounded(node, CODES[0], [70])
     assert abs(len(whole) - 10 * 2048) < 512  # all of it but a silence before it
-    np.testing.assert_allclose(sounded(node, CODES[0], sizes), whole, atol=1e-4)
+    np.testing.assert_array_equal(sounded(node, CODES[0], sizes), whole)
 
 
 def test_a_frame_that_is_not_whole_is_left_out() -> None:
     node = CodecSubmodule(tiny.codec())
-    np.testing.assert_allclose(sounded(node, CODES[0], [66]), sounded(node, CODES[0][:63], [63]), atol=1e-6)
+    np.testing.assert_array_equal(sounded(node, CODES[0], [66]), sounded(node, CODES[0][:63], [63]))
     assert not len(sounded(node, CODES[0], [6]))
 
 
@@ -228,7 +230,28 @@ def test_a_batch_of_four_at_different_places_equals_each_alone() -> None:
             states[i] = out[STATE]
             parts[i] += [] if out["audio"] is None else [out["audio"]["pcm"]]
     for got, wanted in zip(parts, alone, strict=True):
-        np.testing.assert_allclose(np.concatenate(got), wanted, atol=1e-4)
+        np.testing.assert_array_equal(np.concatenate(got), wanted)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_sounds_bits_depend_on_no_thread_and_those_of_others_are_left(threads: int) -> None:
+    node = CodecSubmodule(tiny.codec())
+    before = torch.get_num_threads()
+    wanted = sounded(node, CODES[0], [7] * 10)
+    torch.set_num_threads(threads)
+    try:
+        np.testing.assert_array_equal(sounded(node, CODES[0], [35, 35]), wanted)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_all_at_once_is_the_same_but_for_rounding() -> None:
+    snac = tiny.codec()
+    codes = [torch.from_numpy(level) for level in levels(CODES)]
+    fresh = [snac.begin() for _ in CODES]
+    sound, _ = snac.together(codes, fresh, last=True)
+    torch.testing.assert_close(sound, snac.decode(codes), atol=1e-4, rtol=0)
 
 
 def window(codes: np.ndarray, state: Value = None) -> Call:

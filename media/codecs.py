@@ -15,7 +15,7 @@ from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
 
 from media.framer import Framer
-from media.frames import Pcm16, to_bytes, to_float, to_int16
+from media.frames import Pcm16, fade_out, to_bytes, to_float, to_int16
 from media.g711 import alaw_encode, mulaw_encode
 from media.resample import Resampler
 
@@ -48,6 +48,13 @@ class Encoder(Protocol):
         """The remaining bytes; the encoder is used up."""
         ...
 
+    def cut(self, then: Pcm16) -> bytes:
+        """The remaining bytes of a sound that is cut off; the encoder is used up.
+
+        What was fed and is in no frame yet, and `then` behind it, falls to silence within `len(then)` samples.
+        """
+        ...
+
 
 def wav_header(rate: int) -> bytes:
     """44 bytes before 16 bit mono PCM whose length is not known yet (0xFFFFFFFF, as streamed files have it)."""
@@ -69,6 +76,9 @@ class _Raw:
     def finish(self) -> bytes:
         header, self._header = self._header, b""
         return header
+
+    def cut(self, then: Pcm16) -> bytes:
+        return self._encode(fade_out(then, then.size))
 
 
 class _Sink:
@@ -119,12 +129,12 @@ class _Muxed:
 
     def feed(self, pcm: Pcm16) -> bytes:
         pcm = to_int16(self._resampler.feed(pcm)) if self._resampler else pcm
-        for item in self._cut().feed(pcm):
+        for item in self._framed().feed(pcm):
             self._encode(item.pcm)
         return self._sink.drain()
 
     def finish(self) -> bytes:
-        framer = self._cut()
+        framer = self._framed()
         rest = [item.pcm for item in framer.feed(to_int16(self._resampler.flush()))] if self._resampler else []
         last = framer.flush(pad=False)
         for pcm in rest + ([last.pcm] if last else []):
@@ -133,7 +143,17 @@ class _Muxed:
         self._container.close()
         return self._sink.drain()
 
-    def _cut(self) -> Framer[np.int16]:
+    def cut(self, then: Pcm16) -> bytes:
+        if self._resampler:
+            then = to_int16(self._resampler.feed(then))
+        size, held = then.size, self._framed().flush(pad=False)
+        falling = fade_out(np.concatenate((held.pcm, then) if held else (then,))[:size], size)
+        self._encode(np.ascontiguousarray(falling))
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return self._sink.drain()
+
+    def _framed(self) -> Framer[np.int16]:
         if self._framer is None:
             context = self._stream.codec_context
             context.open(strict=False)

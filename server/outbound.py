@@ -22,6 +22,11 @@ class Frame:
     sound_of: str = ""
     binary: bool = False  # else text
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.body)
+
 
 @dataclass(frozen=True, slots=True)
 class Close:
@@ -47,7 +52,7 @@ class Outbound:
     def push(self, frame: Frame | Close) -> None:
         self._frames.append(frame)
         if isinstance(frame, Frame):
-            self.waiting += len(frame.body)
+            self.waiting += frame.size
             self._judge()
         self._filled.set()
 
@@ -57,7 +62,7 @@ class Outbound:
         dropped = []
         for frame in self._frames:
             if isinstance(frame, Frame) and frame.sound_of == response_id:
-                self.waiting -= len(frame.body)
+                self.waiting -= frame.size
                 dropped.append(frame)
             else:
                 kept.append(frame)
@@ -73,7 +78,7 @@ class Outbound:
         return self._frames.popleft()
 
     def written(self, frame: Frame) -> None:
-        self.waiting = max(0, self.waiting - len(frame.body))
+        self.waiting = max(0, self.waiting - frame.size)
         self._judge()
 
     async def eased(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
@@ -188,11 +189,13 @@ class Voicing:
     def told(self, event: Event) -> None:
         match event:
             case Sound(start, pcm):
-                self._send(self._outlet.feed(pcm), start + len(pcm))
+                self._tell(start + len(pcm))
+                self._line.sound(pcm, self._outlet, self._chunk(), self._name)
             case Words(words) if self._timed:
                 self._timeline.add(spans(words))
             case Flushed(id=number, samples=samples):
-                self._send(self._outlet.border(), samples)
+                self._tell(samples)
+                self._line.border(self._outlet, self._chunk(), self._name)
                 if number is not None:
                     self._line.send(FlushDone(self._name, number), self._name)
                     self._flush = number + 1
@@ -206,16 +209,18 @@ class Voicing:
             case _:
                 pass
 
-    def _send(self, sound: bytes, end: int) -> None:
-        told = self._timeline.take(end)
-        if told:
+    def _tell(self, end: int) -> None:
+        """Words that begin before sample `end`."""
+        if told := self._timeline.take(end):
             words = [each.text.strip() for each in told]
             starts, ends = ([round(at / self._rate, 3) for at in each] for each in zip(*_borders(told), strict=True))
             self._line.send(Timestamps(self._name, WordTimes(words, starts, ends), self._flush), self._name)
-        if sound:
-            now = time.monotonic()
-            step, self._last = round((now - self._last) * 1000, 1), now
-            self._line.send(Chunk(self._name, sound, self._flush, step), self._name, self._outlet)
+
+    def _chunk(self) -> Callable[[bytes], Chunk]:
+        """What makes a message of the sound that comes now."""
+        now = time.monotonic()
+        step, self._last = round((now - self._last) * 1000, 1), now
+        return partial(Chunk, self._name, flush_id=self._flush, step_time=step)
 
 
 def _borders(told: list[Any]) -> list[tuple[int, int]]:

@@ -172,9 +172,9 @@ class DeepgramSocket:
     def _told(self, event: Event) -> None:
         match event:
             case Sound(pcm=pcm):
-                self._send(self._outlet.feed(pcm))
+                self._line.sound(pcm, self._outlet, bytes, CONTEXT)
             case Flushed(id=number):
-                self._send(self._outlet.border())
+                self._line.border(self._outlet, bytes, CONTEXT)
                 if number is not None:
                     self._line.send(Flushed_(self._next()), CONTEXT)
             case Ended("done"):
@@ -186,10 +186,6 @@ class DeepgramSocket:
                     self._line.end(1011, why.message)
             case _:
                 pass
-
-    def _send(self, sound: bytes) -> None:
-        if sound:
-            self._line.send_bytes(sound, CONTEXT, self._outlet)
 
 
 async def speak(request: web.Request) -> web.StreamResponse:

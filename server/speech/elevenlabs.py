@@ -89,14 +89,14 @@ class Voicing:
             case Sound(start, pcm):
                 self._end = start + len(pcm)
                 self.sounded = True
-                self._send(self._outlet.feed(pcm))
+                self._line.sound(pcm, self._outlet, self._message(), self._context)
             case Words(words):
                 self._timeline.add(characters(words))
             case Flushed(id=number):
                 if number is not None:
-                    self._send(self._outlet.border())
+                    self._line.border(self._outlet, self._message(), self._context)
             case Ended("done"):
-                self._send(self._outlet.finish())
+                self._line.border(self._outlet, self._message(), self._context, last=True)
                 self._line.send(FinalOut(contextId=self._id))
                 self._over(self, None)
             case Ended("failed", error=Rejected() as why):
@@ -104,14 +104,17 @@ class Voicing:
             case _:
                 pass
 
-    def _send(self, audio: bytes) -> None:
-        if not audio:
-            return
-        told = [each.cut(self._end) for each in self._timeline.take(self._end)]
-        alignment = alignment_of(told, self._sent, self._rate)
-        message = AudioOut(audio, None, alignment, alignment, self._id)
-        self._line.send(message, self._context, self._outlet)
-        self._sent = self._end
+    def _message(self) -> Callable[[bytes], AudioOut]:
+        """What makes a message of the sound up to here."""
+        end = self._end
+
+        def made(audio: bytes) -> AudioOut:
+            told = [each.cut(end) for each in self._timeline.take(end)]
+            alignment = alignment_of(told, self._sent, self._rate)
+            self._sent = end
+            return AudioOut(audio, None, alignment, alignment, self._id)
+
+        return made
 
 
 class ElevenLabsSocket:

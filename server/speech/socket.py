@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 from aiohttp import WSMessage, WSMsgType, web
 
 from media.frames import PcmF
@@ -28,17 +29,30 @@ from server.speech.wire import json_text
 
 log = logging.getLogger("mstar.server")
 
+NOTHING = np.zeros(0, np.float32)
 FRAME_BYTES = 4 * 1024 * 1024
 """Longest message of a client; longer ones close the connection with 1009."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sounding(Frame):
-    """A frame with sound, which begins with `head`; sent as bytes if `binary`."""
+Message: TypeAlias = Any
+"""A struct, sent as JSON text; bytes, sent as they are; None, not sent."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later(Frame):
+    """A message that is made when it leaves; `waits` bytes until then. `pcm`: the sound that it takes to `outlet`.
+
+    So an encoder never knows of sound that was cut off.
+    """
+
+    make: Callable[[], Message]
+    pcm: PcmF
+    waits: int = 0
     outlet: Outlet | None = None
-    head: PcmF | None = None
-    binary: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.waits
 
 
 class Dialect(Protocol):
@@ -98,25 +112,41 @@ class Line:
 
     # ------------------------------------------------------------------------------------------- for dialects
 
-    def send(self, message: Any, sound_of: str = "", outlet: Outlet | None = None) -> None:
-        """A message as JSON text; `sound_of` names the context that it belongs to, with which `cut` takes it out.
+    def send(self, message: Any, sound_of: str = "") -> None:
+        """A message as JSON text; `sound_of` names the context that it belongs to, with which `cut` takes it out."""
+        self._outbound.push(Frame(json_text(message), sound_of))
 
-        `outlet`: what just gave out the sound that it carries.
-        """
-        head = None if outlet is None else outlet.head
-        self._outbound.push(Sounding(json_text(message), sound_of, outlet=outlet, head=head))
-
-    def send_bytes(self, raw: bytes, sound_of: str, outlet: Outlet | None = None) -> None:
+    def send_bytes(self, raw: bytes, sound_of: str) -> None:
         """Sound as it is."""
-        head = None if outlet is None else outlet.head
-        self._outbound.push(Sounding(raw, sound_of, outlet=outlet, head=head, binary=True))
+        self._outbound.push(Frame(raw, sound_of, binary=True))
+
+    def send_later(self, make: Callable[[], Message], sound_of: str) -> None:
+        """A message that tells of what has left before it."""
+        self._outbound.push(Later(b"", sound_of, make=make, pcm=NOTHING))
+
+    def sound(self, pcm: PcmF, outlet: Outlet, make: Callable[[bytes], Message], sound_of: str) -> None:
+        """Sound of a context, coded when it leaves; `make` makes a message of the bytes, if there are any."""
+        self._coded(lambda: outlet.feed(pcm), make, sound_of, outlet, pcm)
+
+    def border(self, outlet: Outlet, make: Callable[[bytes], Message], sound_of: str, *, last: bool = False) -> None:
+        """What the outlet holds of the sound so far, all of it if `last`."""
+        self._coded(outlet.finish if last else outlet.border, make, sound_of, outlet, NOTHING)
+
+    def _coded(
+        self, code: Callable[[], bytes], make: Callable[[bytes], Message], sound_of: str, outlet: Outlet, pcm: PcmF
+    ) -> None:
+        def made() -> Message:
+            raw = code()
+            return make(raw) if raw else None
+
+        self._outbound.push(Later(b"", sound_of, make=made, pcm=pcm, waits=outlet.size(pcm), outlet=outlet))
 
     def cut(self, context: str, outlet: Outlet | None = None) -> bytes:
         """Sound of this context that has not left is not wanted any more → what it ends with instead, at `outlet`."""
         for frame in self._outbound.drop(context):
-            if isinstance(frame, Sounding) and frame.outlet is not None:
-                return frame.outlet.faded(frame.head)
-        return b"" if outlet is None else outlet.faded(None)
+            if isinstance(frame, Later) and frame.outlet is not None:
+                return frame.outlet.faded(frame.pcm)
+        return b"" if outlet is None else outlet.faded(NOTHING)
 
     def refuse(self, why: Rejected) -> None:
         """Tell the client of something that is wrong, as its protocol does."""
@@ -209,10 +239,15 @@ class Line:
             frame = await self._outbound.pop()
             if isinstance(frame, Close):
                 return frame
-            if isinstance(frame, Sounding) and frame.outlet is not None:
-                frame.outlet.left = True
-            kind = WSMsgType.BINARY if isinstance(frame, Sounding) and frame.binary else WSMsgType.TEXT
-            await self._socket.send_frame(frame.body, kind)
+            message: Message = frame.body
+            if isinstance(frame, Later):
+                message = frame.make()
+                kind = WSMsgType.BINARY if isinstance(message, bytes) else WSMsgType.TEXT
+                message = message if message is None or isinstance(message, bytes) else json_text(message)
+            else:
+                kind = WSMsgType.BINARY if frame.binary else WSMsgType.TEXT
+            if message is not None:
+                await self._socket.send_frame(message, kind)
             self._outbound.written(frame)
 
     async def _watch(self) -> None:

@@ -54,20 +54,21 @@ def rate_for(coding: Coding, own: int, asked: int | None) -> int:
 
 
 class Outlet:
-    """float32 [n] at `rate` Hz → bytes of a shape. What it gives out does not depend on how the sound was cut.
-
-    `head`: how what it gave out last begins, 8 ms float32; `left`: something of it has left for the client.
-    """
+    """float32 [n] at `rate` Hz → bytes of a shape. What it gives out does not depend on how the sound was cut."""
 
     def __init__(self, rate: int, shape: Shape) -> None:
         self.shape = shape
-        self.head: PcmF = np.zeros(0, np.float32)
-        self.left = False
+        self._rate = rate
         self._last = np.float32(0)
+        self._given = False  # bytes
         self._resampler = Resampler(rate, shape.rate)
         self._encoder: Encoder | None = None
         if shape.coding != "f32":
             self._encoder = encoder(shape.coding, shape.rate, bit_rate=shape.bit_rate)
+
+    def size(self, pcm: PcmF) -> int:
+        """Bytes of a piece of sound in the forms without frames; in others it has fewer."""
+        return len(pcm) * self.shape.rate * self.shape.bytes_per_sample // self._rate
 
     def feed(self, pcm: PcmF) -> bytes:
         return self._bytes(self._resampler.feed(pcm))
@@ -81,22 +82,30 @@ class Outlet:
         rest = self.border()
         return rest if self._encoder is None else rest + self._encoder.finish()
 
-    def faded(self, head: PcmF | None) -> bytes:
-        """What ends a sound that is cut off: what would have come next (or, if all has left, the last sample) falls to
-        silence within 8 ms. Empty where nothing has left, and in forms of frames, whose decoders fade by themselves.
+    def faded(self, then: PcmF) -> bytes:
+        """What ends a sound that is cut off: it falls to silence within 8 ms; the outlet is used up.
+
+        `then` is what would have come next; where that is not known the last sample is held. Empty where nothing was
+        given out. In forms of frames the frames that were begun come with it.
         """
-        size = round(FADE_SECONDS * self.shape.rate)
-        pcm = np.full(size, self._last) if head is None else head
-        if not self.left or self.shape.coding in _FRAMED or np.abs(pcm).max(initial=0) < _INAUDIBLE:
+        if not self._given:
             return b""
-        pcm = pcm * ramp(len(pcm) + 1)[-2::-1]
-        if self.shape.coding == "f32":
-            return pcm.astype("<f4", copy=False).tobytes()
-        return encoder("pcm" if self.shape.coding == "wav" else self.shape.coding, self.shape.rate).feed(to_int16(pcm))
+        size = round(FADE_SECONDS * self.shape.rate)
+        next_ = self._resampler.feed(then)
+        if len(next_) < size:
+            next_ = np.concatenate((next_, self._resampler.flush()))
+        last = next_[-1] if len(next_) else self._last
+        pcm = np.concatenate((next_, np.full(size, last, np.float32)))[:size]
+        if self._encoder is None:
+            return (pcm * ramp(size + 1)[-2::-1]).astype("<f4", copy=False).tobytes()
+        if self.shape.coding not in _FRAMED and np.abs(pcm).max() < _INAUDIBLE:
+            return b""
+        return self._encoder.cut(to_int16(pcm))
 
     def _bytes(self, pcm: PcmF) -> bytes:
-        if len(pcm):
-            self.head, self._last = pcm[: round(FADE_SECONDS * self.shape.rate)].copy(), pcm[-1]
-        if self._encoder is None:
-            return pcm.astype("<f4", copy=False).tobytes()
-        return self._encoder.feed(to_int16(pcm)) if len(pcm) else b""
+        if not len(pcm):
+            return b""
+        self._last = pcm[-1]
+        out = pcm.astype("<f4", copy=False).tobytes() if self._encoder is None else self._encoder.feed(to_int16(pcm))
+        self._given = self._given or bool(out)
+        return out

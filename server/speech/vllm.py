@@ -6,14 +6,14 @@ An utterance is what lies between two `input.done`; it is spoken while it is bei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from media.codecs import encode
-from media.frames import from_bytes
+from media.frames import PcmF, from_bytes
 from models.registry import Card
 from mstar.errors import Rejected
 from server.door import SERVER
@@ -213,7 +213,8 @@ class VllmSocket:
     def _cancel(self) -> None:
         self.gone()
         now, self._speaker, self._now = self._now, None, None
-        if rest := self._line.cut(CONTEXT, None if now is None else now.outlet):
+        streamed = now.outlet if now is not None and self._config.stream_audio else None
+        if rest := self._line.cut(CONTEXT, streamed):
             self._end_with(rest, now)
         self._line.send(InputCancelled(self._written))
         self._written += 1
@@ -225,8 +226,7 @@ class VllmSocket:
     def _told(self, event: Event) -> None:
         match event:
             case Sound(start, pcm):
-                now = self._begun(start)
-                self._sound(now, now.outlet.feed(pcm), start + len(pcm))
+                self._sound(self._begun(start), pcm, start + len(pcm))
             case Words(words):
                 self._begun(words[0].start).words.add(spans(words))
             case Flushed(samples=samples, reason=reason):
@@ -247,31 +247,33 @@ class VllmSocket:
             self._line.send(AudioStart(self._index, text, config.response_format, shape.rate), CONTEXT)
         return self._now
 
-    def _sound(self, now: _Utterance, sound: bytes, end: int) -> None:
-        if not sound:
-            return
-        now.total += len(sound)
-        if not self._config.stream_audio:
-            now.whole += sound
-        elif self._config.word_timestamps:
-            self._chunk(now, sound, end)
+    def _sound(self, now: _Utterance, pcm: PcmF, end: int) -> None:
+        if self._config.stream_audio:
+            self._line.sound(pcm, now.outlet, self._part(now, end), CONTEXT)
         else:
-            self._line.send_bytes(sound, CONTEXT, now.outlet)
+            now.whole += now.outlet.feed(pcm)
+
+    def _part(self, now: _Utterance, end: int) -> Callable[[bytes], bytes | AudioChunk]:
+        """What makes a message of the sound up to sample `end`."""
+
+        def made(sound: bytes) -> bytes | AudioChunk:
+            now.total += len(sound)
+            return self._chunk(now, sound, end) if self._config.word_timestamps else sound
+
+        return made
 
     def _end_with(self, rest: bytes, now: _Utterance | None) -> None:
         """A fade behind what has left."""
         if not self._config.word_timestamps:
             self._line.send_bytes(rest, "")
         elif now is not None:
-            self._chunk(now, rest, now.sent)
+            self._line.send(self._chunk(now, rest, now.sent))
 
-    def _chunk(self, now: _Utterance, sound: bytes, end: int) -> None:
+    def _chunk(self, now: _Utterance, sound: bytes, end: int) -> AudioChunk:
         first, last = self._ms(now, now.sent), self._ms(now, end)
         told = [Stamp(each.text, self._ms(now, each.start), self._ms(now, each.end)) for each in now.words.take(end)]
-        message = AudioChunk(now.chunks, first, last, self._shape.rate, sound, told)
-        self._line.send(message, CONTEXT, now.outlet)
-        now.chunks += 1
-        now.sent = end
+        number, now.chunks, now.sent = now.chunks, now.chunks + 1, end
+        return AudioChunk(number, first, last, self._shape.rate, sound, told)
 
     def _ms(self, now: _Utterance, sample: int) -> int:
         """Milliseconds of the utterance."""
@@ -280,29 +282,32 @@ class VllmSocket:
 
     def _done(self, samples: int, reason: str) -> None:
         now, self._now = self._now, None
+        index = self._index
         if now is not None:
-            self._sound(now, now.outlet.finish(), samples)
-            if not self._config.stream_audio:
+            if self._config.stream_audio:
+                self._line.border(now.outlet, self._part(now, samples), CONTEXT, last=True)
+            else:
                 self._whole(now, samples)
-            self._line.send(AudioDone(self._index, now.total, finish_reason=reason), CONTEXT)
-        self._line.send(SessionDone(self._index, int(now is not None)))
+            self._line.send_later(lambda: AudioDone(index, now.total, finish_reason=reason), CONTEXT)
+        self._line.send(SessionDone(index, int(now is not None)))
         self._index += 1
         self._text.pop(0)
 
     def _whole(self, now: _Utterance, samples: int) -> None:
-        whole, form = now.whole, self._config.response_format
+        whole, form = now.whole + now.outlet.finish(), self._config.response_format
         if form in ("wav", "flac"):
             whole = encode(form, from_bytes(whole), self._shape.rate)
-        now.total = len(whole)
-        if self._config.word_timestamps:
-            self._chunk(now, whole, samples)
+        message = self._part(now, samples)(whole)
+        if isinstance(message, bytes):
+            self._line.send_bytes(message, CONTEXT)
         else:
-            self._line.send_bytes(whole, CONTEXT)
+            self._line.send(message, CONTEXT)
 
     def _failed(self, why: Rejected) -> None:
         partial = self._now is not None
-        if self._now is not None:
-            self._line.send(AudioDone(self._index, self._now.total, error=True))
+        if (now := self._now) is not None:
+            index = self._index
+            self._line.send_later(lambda: AudioDone(index, now.total, error=True), "")
         self._line.send(Problem(why.message, why.code, why.param, partial, "discard"))
         self._speaker = self._now = None
         self._written += 1

@@ -1,4 +1,4 @@
-"""A sound that is cancelled falls to silence within 8 ms, in every protocol, before the cancel is answered."""
+"""A cancelled sound falls to silence within 8 ms, in every protocol and format, before the cancel is answered."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from media.decode import decode_any
 from tests.clients.conftest import Serving
 from tests.clients.raw import connected
 from tests.clients.speech import RATE, frame
@@ -50,25 +51,58 @@ WAYS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], tuple[str, Any]
 }
 
 
-def pieces(found: list[dict[str, Any] | bytes], field: str) -> list[np.ndarray]:
+def raw_pieces(found: list[dict[str, Any] | bytes], field: str) -> list[bytes]:
     sounds = [each if isinstance(each, bytes) else base64.b64decode(each.get(field) or "") for each in found]
-    return [np.frombuffer(sound, "<i2").astype(np.float64) / 32768 for sound in sounds if sound]
+    return [sound for sound in sounds if sound]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_cancelled_sound_fades(toy_server: Serving, way: str) -> None:
-    path, begin, stop, (at, value), field = WAYS[way]
+def pieces(found: list[dict[str, Any] | bytes], field: str) -> list[np.ndarray]:
+    return [np.frombuffer(sound, "<i2").astype(np.float64) / 32768 for sound in raw_pieces(found, field)]
+
+
+async def cancelled(server: Serving, path: str, begin: list[dict[str, Any]], way: str, sounds: int = 1) -> list[Any]:
+    """All frames of a context that is stopped when so many of them had sound, the answer to it the last."""
+    _, _, stop, (at, value), field = WAYS[way]
     found: list[dict[str, Any] | bytes] = []
-    async with connected(toy_server, path) as raw:
+    async with connected(server, path) as raw:
         for message in begin:
             await raw.send(message)
-        while not pieces(found, field):
+        while len(raw_pieces(found, field)) < sounds:
             found.append(await frame(raw))
         await raw.send(stop)
         while True:
             found.append(each := await frame(raw))
             if isinstance(each, dict) and each.get(at) == value:
-                break
+                return found
+
+
+CODED = {
+    **{("vllm", form): form for form in ("mp3", "opus", "flac")},
+    **{("elevenlabs", form): form.partition("_")[0] for form in ("mp3_44100_128", "mp3_22050_32", "opus_48000_64")},
+}
+
+
+@pytest.mark.parametrize(("way", "form"), CODED)
+async def test_a_cancelled_sound_in_frames_is_decoded_to_its_end_and_that_is_silence(
+    toy_server: Serving, way: str, form: str
+) -> None:
+    path, begin, *_, field = WAYS[way]
+    begin = [{**each, "response_format": form, "sample_rate": None} if each is CONFIG else each for each in begin]
+    found = await cancelled(toy_server, path.replace(f"pcm_{RATE}", form), begin, way, sounds=4)
+    heard, rate = decode_any(b"".join(raw_pieces(found, field)))
+    assert rate // 10 < len(heard) < rate * 20
+    assert np.abs(heard).max() > 0.1
+    assert abs(heard[-1]) < 0.01
+    assert np.abs(heard[-rate // 1000 :]).max() < 0.05
+    steps = np.abs(np.diff(heard))
+    end = len(heard) - rate // 5  # behind it lie the frames that were begun, and the fade
+    assert steps[end:].max() <= steps[:end].max() * 1.5 + 1e-3
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_cancelled_sound_fades(toy_server: Serving, way: str) -> None:
+    path, begin, *_, field = WAYS[way]
+    found = await cancelled(toy_server, path, begin, way)
     *sound, fade = pieces(found, field)
     assert len(fade) <= round(0.010 * RATE)
     assert abs(fade[-1]) < 0.02

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from media.decode import decode_any
 from media.g711 import alaw_decode, mulaw_decode
 from mstar.errors import Rejected
 from server.speech.elevenlabs_wire import shape_of
@@ -77,39 +78,59 @@ def test_rates_that_a_format_does_not_have_are_refused(coding: Coding) -> None:
     assert refused.value.param == "sample_rate"
 
 
-def spoken(coding: Coding, rate: int = 24_000) -> Outlet:
-    outlet = Outlet(24_000, Shape(coding, rate))
-    for _ in range(2):
-        outlet.feed(np.full(2400, 0.5, np.float32))
-    return outlet
+RATE = 24_000
+TONE = (0.5 * np.sin(np.arange(RATE) * (2 * np.pi * 200 / RATE))).astype(np.float32)
+
+
+def pcm_of(coding: Coding, raw: bytes) -> np.ndarray:
+    """What a listener hears, float [n]."""
+    match coding:
+        case "f32":
+            return np.frombuffer(raw, "<f4")
+        case "pcmu" | "pcma":
+            return (mulaw_decode if coding == "pcmu" else alaw_decode)(raw) / np.float32(32768)
+        case "pcm":
+            return np.frombuffer(raw, "<i2") / np.float32(32768)
+        case "wav":
+            return np.frombuffer(raw[44:], "<i2") / np.float32(32768)
+        case _:
+            return decode_any(raw)[0]
 
 
 @pytest.mark.parametrize("coding", ["pcm", "wav", "pcmu", "pcma", "f32"])
-def test_what_is_cut_off_falls_to_silence(coding: Coding) -> None:
-    outlet = spoken(coding, 8000)
-    assert outlet.faded(None) == b""  # nothing of it has left
-    outlet.left = True
-    for head in (None, outlet.head):
-        raw = outlet.faded(head)
-        match coding:
-            case "f32":
-                pcm = np.frombuffer(raw, "<f4")
-            case "pcmu" | "pcma":
-                pcm = (mulaw_decode if coding == "pcmu" else alaw_decode)(raw) / np.float32(32768)
-            case _:
-                pcm = np.frombuffer(raw, "<i2") / np.float32(32768)
-        assert len(pcm) == 64  # 8 ms
-        assert (np.diff(np.abs(pcm)) <= 0).all()
-        assert abs(pcm[0]) > 0.4
-        assert abs(pcm[-1]) < 0.02
+@pytest.mark.parametrize("then", [TONE[4830:], TONE[:0]], ids=["known", "unknown"])
+def test_what_is_cut_off_falls_to_silence(coding: Coding, then: np.ndarray) -> None:
+    outlet = Outlet(RATE, Shape(coding, 8000))
+    heard = outlet.feed(TONE[:4830])
+    fade = pcm_of(coding, (heard if coding == "wav" else b"") + outlet.faded(then))
+    fade = fade[-64:]  # 8 ms
+    assert np.abs(np.diff(fade)).max() < 0.1
+    assert np.abs(fade).max() > 0.2
+    assert abs(fade[-1]) < 0.02
+    assert outlet_of_nothing(coding) == b""
 
 
-def test_frames_fade_by_themselves_and_silence_needs_no_fade() -> None:
-    for coding in ("mp3", "opus", "flac"):
-        outlet = spoken(coding, 24_000 if coding != "opus" else 48_000)
-        outlet.left = True
-        assert outlet.faded(None) == b""
+def outlet_of_nothing(coding: Coding) -> bytes:
+    return Outlet(RATE, Shape(coding, 8000)).faded(TONE[:4800])
+
+
+@pytest.mark.parametrize(("coding", "rate"), [("mp3", 24_000), ("opus", 48_000), ("aac", 24_000), ("flac", 24_000)])
+@pytest.mark.parametrize("samples", [12_000, 13_333, 20_011])
+def test_what_is_cut_off_in_frames_is_decoded_to_its_end_and_that_is_silence(
+    coding: Coding, rate: int, samples: int
+) -> None:
+    outlet = Outlet(RATE, Shape(coding, rate))
+    left = b"".join(outlet.feed(TONE[at : min(at + 480, samples)]) for at in range(0, samples, 480))
+    heard = pcm_of(coding, left + outlet.faded(TONE[samples : samples + 480]))
+    assert len(pcm_of(coding, left)) <= len(heard) <= (samples + 480) * rate / RATE + 4 * 1152  # and an encoder's delay
+    assert np.abs(heard[len(heard) // 4 : len(heard) // 2]).max() > 0.4
+    ends = round(0.001 * rate)
+    assert np.abs(heard[-ends:]).max() < 0.05
+    steps = np.abs(np.diff(heard))
+    assert steps[len(steps) // 2 :].max() < 0.08  # of the tone itself 0.027
+
+
+def test_silence_needs_no_fade() -> None:
     outlet = Outlet(24_000, Shape("pcm", 24_000))
     outlet.feed(np.zeros(2400, np.float32))
-    outlet.left = True
-    assert outlet.faded(outlet.head) == b""
+    assert outlet.faded(np.zeros(480, np.float32)) == b""

@@ -12,6 +12,9 @@ from av.error import FFmpegError
 Picture: TypeAlias = npt.NDArray[np.uint8]
 
 MOST_PIXELS = 16 * 1024 * 1024
+MOST_SCANS = 64
+"""Of one JPEG: each goes over the whole picture again, however few bytes it has. Cameras write one, the web a dozen."""
+_SCAN = b"\xff\xda"
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
@@ -28,9 +31,12 @@ def jpeg_rgb(body: bytes) -> Picture:
     height, width = jpeg_size(body)
     if not height or not width or height * width > MOST_PIXELS:
         raise ValueError(f"a JPEG of {width} × {height} is not decoded; at most {MOST_PIXELS} pixels are")
+    if body.count(_SCAN) > MOST_SCANS:
+        raise ValueError(f"a JPEG of {body.count(_SCAN)} scans is not decoded; at most {MOST_SCANS} are")
     codec = av.CodecContext.create("mjpeg", "r")
     assert isinstance(codec, av.VideoCodecContext)
     codec.thread_count = 1
+    codec.options = {"max_pixels": str(MOST_PIXELS)}  # a second frame header may say otherwise than the first
     try:
         frames = codec.decode(av.Packet(body)) or codec.decode(None)
     except FFmpegError as wrong:

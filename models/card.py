@@ -113,7 +113,7 @@ class Policy:
     Task `act`, input `observation`: a map with a picture (uint8 [height, width, 3] or [3, height, width]) at each of
     `cameras` that there is, numbers at each of `state`, and `prompt`. If `blends`, it may hold `prev_chunk`
     [rows, action_dim] (what the chunk before says for the first rows of the new one) and `delay_steps` (rows that will
-    be over when the chunk arrives). Settings of a request: `seed`, and those that the family names. Emission:
+    be over when the chunk arrives). Settings of a request: `seed`, and those named by `settings`. Emission:
       `actions`  {"actions": float32 [horizon, action_dim], "masked": cameras that were not there}
     """
 
@@ -126,6 +126,7 @@ class Policy:
     blends: bool = False
     act: str = "act"
     observation: str = "observation"
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Planner:
     Task `plan`, inputs `goal` (a picture, {"image"}, {"latent"} or {"id"}; an id beside the others names it for the
     session) and `state` [state_dim], fed by the session's live stream `camera`: pictures uint8 [height, width, 3], of
     which the newest at or behind the request's position is planned from. `plan_image` takes one as the input
-    `observation`. Settings of a request: `seed`, `deadline_ms`, and those that the family names. Emission:
+    `observation`. Settings of a request: `seed`, `deadline_ms`, and those named by `settings`. Emission:
       `plan`  {"actions": float32 [horizon, action_dim], "iteration": from 1, "final", "deadline_hit", "energy",
               "elapsed_ms", "observation": item of the stream, or -1}, after every iteration
     A family that can show what it imagines has a task `imagine`: inputs `frames` (pictures, or a slice of the camera's
@@ -154,6 +155,7 @@ class Planner:
     plan_image: str = "plan_image"
     camera: str = "camera"
     imagine: str = ""  # "" = what it imagines can not be shown
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class Pi05:
             side=config.vision.image,
             rate=robot.rate,
             blends=True,
+            settings=("flow_steps",),
         )
         return Card("pi05", policy=policy)
 

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 
 from models.card import Card, Planner
 from models.vjepa2.config import TINY_WORLD, WorldConfig, read_world_config, world_path
+from models.vjepa2.planning import SETTINGS
 from mstar.graph.declare import (
     Component,
     DynamicLoop,
@@ -269,6 +270,7 @@ class VJEPA2:
             rate=world.rate,
             iterations=world.planner.iterations,
             imagine=IMAGINE.name if world.decoder else "",
+            settings=SETTINGS,
         )
         return Card("vjepa2", planner=planner)
 

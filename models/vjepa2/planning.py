@@ -7,6 +7,7 @@ plan after every iteration.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
@@ -20,6 +21,8 @@ from mstar.tensors import Value
 GRIPPER_LIMIT = 0.75
 GRIPPER_SNAP = 0.25
 """A planned gripper change below this is none."""
+FARTHEST = 1e6
+"""An action's largest number: beyond, single precision has no room for what is computed with it."""
 
 Objective = Literal["last", "mean"]
 
@@ -52,7 +55,7 @@ class Planner:
         given = {name: settings[name] for name in _KINDS if settings.get(name) is not None}
         for name, value in given.items():
             if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
-                raise Rejected(f"{name} is {value!r}", param=name)
+                raise Rejected(f"{name} is {value!r:.200}", param=name)
         asked: dict[str, object] = dict(given)
         if "axis" in given:
             asked["axis"] = _axis(given["axis"])
@@ -67,8 +70,11 @@ class Planner:
                 raise Rejected(f"{name} is {getattr(self, name)}, must be at least 1", param=name)
         if not 2 <= self.topk <= self.samples:
             raise Rejected(f"topk is {self.topk}, must be from 2 to the {self.samples} samples", param="topk")
-        if self.maxnorm <= 0:
-            raise Rejected(f"maxnorm is {self.maxnorm}, must be above 0", param="maxnorm")
+        if not 0 < self.maxnorm <= FARTHEST:
+            text = f"maxnorm is {self.maxnorm}, must be above 0 and at most {FARTHEST:g}"
+            raise Rejected(text, param="maxnorm")
+        if self.deadline_ms is not None and not math.isfinite(self.deadline_ms):
+            raise Rejected(f"deadline_ms is {self.deadline_ms}, must be finite", param="deadline_ms")
         for name in (each.name for each in fields(self) if each.name.startswith("momentum")):
             if not 0 <= getattr(self, name) <= 1:
                 raise Rejected(f"{name} is {getattr(self, name)}, must be from 0 to 1", param=name)
@@ -85,14 +91,20 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "objective": str,
     "axis": Mapping,
 }
+SETTINGS = (*_KINDS, "noise")
+"""What a request may set, beside its seed."""
 
 
 def _axis(given: Value) -> Mapping[int, float]:
     assert isinstance(given, Mapping)
+    wrong = Rejected(f"axis is {given!r:.200}, expected the number of a dimension → its value", param="axis")
     try:
-        return {int(name): float(value) for name, value in given.items()}  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise Rejected(f"axis is {given!r}, expected the number of a dimension → its value", param="axis") from None
+        found = {int(name): float(value) for name, value in given.items()}  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise wrong from None
+    if not all(abs(value) <= FARTHEST for value in found.values()):
+        raise wrong
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,28 @@ ARRAY, NUMBER = "__ndarray__", "__npgeneric__"
 _DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|U\d{1,6}|S\d{1,6})")
 DEEPEST = 16
 """Maps and lists inside one another."""
+MOST_VALUES = 16 * 1024
+"""Values of a frame, keys counted; an array is one. To decode millions of small ones would hold up everybody else."""
+
+_FIXED = {
+    **dict.fromkeys((0xC0, 0xC2, 0xC3), 0),
+    **dict.fromkeys((0xCC, 0xD0), 1),
+    **dict.fromkeys((0xCD, 0xD1, 0xD4), 2),
+    0xD5: 3,
+    **dict.fromkeys((0xCA, 0xCE, 0xD2), 4),
+    0xD6: 5,
+    **dict.fromkeys((0xCB, 0xCF, 0xD3), 8),
+    0xD7: 9,
+    0xD8: 17,
+}
+"""First byte of a value of msgpack → bytes behind it."""
+_SIZED = {
+    0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
+    0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
+}  # fmt: skip
+"""… → bytes that tell how many follow, and more of them that are not counted."""
+_HOLDING = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+"""… → bytes that tell how many it holds, and values of each: one in a list, two in a map."""
 
 
 def pack(value: Value) -> bytes:
@@ -31,11 +53,36 @@ def pack(value: Value) -> bytes:
 
 def unpack(body: bytes) -> Value:
     """Arrays are read-only views of the body. Raises Rejected, naming the key, for what is no msgpack or no array."""
+    if not _few(body):
+        text = f"the frame has more than {MOST_VALUES} values; numbers that are many travel as an array"
+        raise Rejected(text, code="invalid_frame")
     try:
         tree = msgspec.msgpack.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise Rejected(f"the frame is no msgpack: {wrong}", code="invalid_frame") from None
     return _value(tree, "", 0)
+
+
+def _few(body: bytes) -> bool:
+    """Whether there are no more values than may be; looks at their first bytes alone. True for what is no msgpack."""
+    at, seen, left = 0, 0, 1
+    while left and at < len(body):
+        kind = body[at]
+        at, seen, left = at + 1, seen + 1, left - 1
+        if kind in _HOLDING or 0x80 <= kind <= 0x9F:
+            digits, each = _HOLDING.get(kind, (0, 1 if kind >= 0x90 else 2))
+            left += each * (int.from_bytes(body[at : at + digits], "big") if digits else kind & 0x0F)
+            at += digits
+        elif kind in _SIZED:
+            digits, more = _SIZED[kind]
+            at += digits + more + int.from_bytes(body[at : at + digits], "big")
+        elif 0xA0 <= kind <= 0xBF:
+            at += kind & 0x1F
+        else:
+            at += _FIXED.get(kind, 0)
+        if seen + left > MOST_VALUES:
+            return False
+    return True
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,8 @@ import numpy as np
 
 PINGS = 16
 ARRIVALS = 128
+LEAP = 0.1
+"""Seconds by which a ping may contradict the others: more than clocks drift in the time of sixteen."""
 
 
 class RobotClock:
@@ -27,10 +29,21 @@ class RobotClock:
     def pings(self) -> int:
         return len(self._pings)
 
-    def ponged(self, sent: float, robot: float, received: float, wall: float | None = None) -> None:
-        """A ping left at `sent` and was back at `received`; the robot's clocks said `robot`, `wall` meanwhile."""
-        middle = (sent + received) / 2
-        self._pings.append((received - sent, middle - robot, None if wall is None else middle - wall))
+    def ponged(self, sent: float, robot: float, received: float, wall: float | None = None) -> bool:
+        """A ping left at `sent` and was back at `received`; the robot's clocks said `robot`, `wall` meanwhile.
+
+        → whether its clock was set since the last: then what was known of it is forgotten.
+        """
+        middle, trip = (sent + received) / 2, received - sent
+        leapt = False
+        if self._pings:
+            quickest, offset, _ = self._quickest()
+            leapt = abs(middle - robot - offset) > (trip + quickest) / 2 + LEAP
+        if leapt:
+            self._pings.clear()
+            self._arrivals.clear()
+        self._pings.append((trip, middle - robot, None if wall is None else middle - wall))
+        return leapt
 
     def arrived(self, captured: float, received: float) -> None:
         """A frame of the robot's time `captured` came at `received`."""

@@ -49,6 +49,7 @@ from server.robot.offers import Offer, cameras_of, described
 from server.robot.replies import Latency, Source, reply
 from server.robot.spoken import says
 from server.robot.sync import Watch
+from server.robot.videos import Videos
 
 QUICK_PINGS, PING_SECONDS = 4, 2.0
 """The first pings follow one another; then one every so often."""
@@ -128,19 +129,22 @@ class RobotCore:
         self._pings = itertools.count(1)
         self._next_ping = now
         self._congested = False
-        self._undated: dict[str, tuple[float, Undeveloped]] = {}  # camera → its newest, while no clock is known
         self._watch = Watch()
 
     def _forget(self) -> None:
         """An episode begins, or goes on after an unknown time."""
-        self._cameras = Cameras(lambda fate: self._out.append(Count("frames", fate)))
-        self._seen: dict[str, int] = {}  # camera → pictures of its video
-        self._state: State | None = None
+        self._see_nothing()
+        self._videos = Videos(lambda: self._out.append(Count("frames", "dropped")))
         self._given_up: frozenset[str] = frozenset()  # cameras that the last chunk did without: not waited for
-        self._acting: Acting | None = None
         self._latency = Latency()
         self._asked: _Asked | None = None
         self._running: _Running | None = None
+
+    def _see_nothing(self) -> None:
+        """Nothing that has a time is known."""
+        self._cameras = Cameras(lambda fate: self._out.append(Count("frames", fate)))
+        self._state: State | None = None
+        self._acting: Acting | None = None
 
     # ------------------------------------------------------------------------------------------- the client
 
@@ -174,13 +178,9 @@ class RobotCore:
 
     def seen(self, camera: str, taken: float, shot: Undeveloped, now: float) -> list[Command]:
         """A picture of a camera's video, captured at the server's time `taken`. Pictures are numbered as they come."""
-        at = self._clock.robot(taken)
-        if at is not None:
-            self._date(camera, at, shot, now)
-        else:  # the answer to a first ping will say when it was
-            if camera in self._undated:
-                self._out.append(Count("frames", "dropped"))
-            self._undated[camera] = (taken, shot)
+        frame = self._videos.seen(camera, taken, shot, self._clock)
+        if frame is not None:
+            self._put(frame, now)
         return self._done(now)
 
     def heard(self, text: str, now: float) -> list[Command]:
@@ -212,7 +212,7 @@ class RobotCore:
                 if self._state is None or event.t >= self._state.t:
                     self._state = event
             case Ask():
-                check_ask(self._fields, self.offer, goal=self._goal is not None)
+                check_ask(event, self._fields, self.offer, goal=self._goal is not None)
                 self._end_ask("superseded")
                 self._asked = _Asked(event, now)
             case Stop():
@@ -225,9 +225,18 @@ class RobotCore:
             case Pong(id=number, t=t, wall=wall):
                 sent = self._sent.pop(number, None)
                 if sent is not None:
-                    self._clock.ponged(sent, t, now, wall)
-                    self._date_those_before(now)
+                    if self._clock.ponged(sent, t, now, wall):
+                        self._clock_was_set(now)
+                    for frame in self._videos.dated(self._clock):
+                        self._put(frame, now)
                     self._next_ping = now if self._clock.pings < QUICK_PINGS else now + PING_SECONDS
+
+    def _clock_was_set(self, now: float) -> None:
+        """What was stamped before says nothing any more; an ask waits for what comes after."""
+        self._cancel("superseded")
+        self._see_nothing()
+        if self._asked is not None:
+            self._asked.since, self._asked.told = now, False
 
     def _update(self, fields: Fields) -> None:
         """All of it or nothing. Raises Rejected."""
@@ -235,15 +244,6 @@ class RobotCore:
         if fields.goal is not UNSET and (self._goal is None or self._goal.name != fields.goal):
             self._goal = Goal(fields.goal, None) if fields.goal else None
         self._send(SessionUpdated(self.shown))
-
-    def _date(self, camera: str, at: float, shot: Undeveloped, now: float) -> None:
-        number = self._seen[camera] = self._seen.get(camera, 0) + 1
-        self._put(Frame(Kind.CAMERA, camera, number, at, shot), now)
-
-    def _date_those_before(self, now: float) -> None:
-        undated, self._undated = self._undated, {}
-        for camera, (taken, shot) in undated.items():
-            self._date(camera, self._clock.robot(taken) or 0.0, shot, now)
 
     def _put(self, frame: Frame, now: float) -> None:
         if self._watch.arrived(frame.name, now):
@@ -345,11 +345,15 @@ class RobotCore:
         if running is not None and isinstance(self.offer, Planner) and not running.looked:
             self._out.append(Show(running.key, frame))
 
-    def _end_ask(self, reason: str) -> None:
+    def _cancel(self, reason: str) -> None:
+        """What is in flight is not wanted any more."""
         if self._running is not None:
             self._out.append(Cancel(self._running.key))
             self._out.append(Count("chunks", reason))
             self._running = None
+
+    def _end_ask(self, reason: str) -> None:
+        self._cancel(reason)
         if self._asked is not None:
             self._send(AskEnded(self._asked.ask.id, reason))
             self._asked = None
@@ -367,7 +371,7 @@ class RobotCore:
         together = self._together(frames)
         if not frames or (absent and self._fields.missing == "report"):
             if waited:
-                self._report(asked, absent or ["clock.pong" if self._undated else "a frame"])
+                self._report(asked, absent or ["clock.pong" if self._videos.waiting else "a frame"])
         elif self._state is None:
             if waited:
                 self._report(asked, ["state"])

@@ -10,8 +10,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from mstar.errors import Rejected
 from server.events.decode import described
 
-Seconds = float
-Positive = Annotated[float, Meta(gt=0)]
+FARTHEST = 1e12
+"""Seconds that a clock may tell: beyond, they are no finer than a step of control."""
+EVENT_BYTES = 256 * 1024
+"""Longest event of a client: larger ones would keep everybody else waiting while they are read."""
+
+Seconds = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
+Rate = Annotated[float, Meta(ge=1e-3, le=1e5)]
+Milliseconds = Annotated[float, Meta(gt=0, le=1e9)]
 Missing: TypeAlias = Literal["mask", "report"]
 
 
@@ -19,12 +25,12 @@ class Fields(Struct, frozen=True, forbid_unknown_fields=True):
     """What a client may set; what is left out stays."""
 
     cameras: list[str] | None | UnsetType = UNSET  # wait for these; null = for those that have sent anything
-    rate: Positive | UnsetType = UNSET  # control steps per second
-    stale_ms: Positive | UnsetType = UNSET  # an older frame is not used
-    wait_ms: Positive | UnsetType = UNSET  # longest wait for a camera, or for a set
-    sync_ms: Positive | None | UnsetType = UNSET  # pictures of several cameras lie no further apart; null = anyhow
+    rate: Rate | UnsetType = UNSET  # control steps per second
+    stale_ms: Milliseconds | UnsetType = UNSET  # an older frame is not used
+    wait_ms: Milliseconds | UnsetType = UNSET  # longest wait for a camera, or for a set
+    sync_ms: Milliseconds | None | UnsetType = UNSET  # pictures of several cameras lie no further apart; null = anyhow
     missing: Missing | UnsetType = UNSET  # a camera that does not come within wait_ms: do without, or fail and say so
-    frozen_ms: Positive | None | UnsetType = UNSET  # tell of a camera that has been still for so long; null = do not
+    frozen_ms: Milliseconds | None | UnsetType = UNSET  # a camera that is still for so long is told of; null = not
     prompt: str | UnsetType = UNSET
     goal: str | UnsetType = UNSET  # name of a goal that was sent before
     blend: bool | UnsetType = UNSET  # hold a policy's chunks to the ones before
@@ -48,7 +54,7 @@ class Ask(Struct, frozen=True, forbid_unknown_fields=True, tag="ask"):
 
     id: str = ""
     repeat: bool = False
-    deadline_ms: Positive | None = None
+    deadline_ms: Milliseconds | None = None
     standing: bool = False  # the robot stands, whatever it was given
     settings: dict[str, Any] = {}
 
@@ -206,6 +212,8 @@ _encoder = msgspec.json.Encoder()
 
 def decode(frame: str | bytes) -> ClientEvent:
     """Raises Rejected, naming the field."""
+    if len(frame) > EVENT_BYTES:
+        raise Rejected(f"an event of {len(frame)} bytes: at most {EVENT_BYTES} are read", code="event_too_long")
     try:
         return _decoder.decode(frame)
     except msgspec.ValidationError as wrong:

@@ -10,7 +10,6 @@ number, the sequence number counts the rows acted by then, the time is in second
 
 from __future__ import annotations
 
-import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +20,7 @@ import numpy as np
 from media.frames import Pcm16
 from media.pictures import Picture, jpeg_rgb, raw_rgb
 from mstar.errors import Rejected
+from server.robot.events import FARTHEST
 
 HEADER = struct.Struct("<BBBBIdHH")
 VERSION = 1
@@ -129,8 +129,9 @@ def read_frame(data: bytes) -> Frame:
         raise Rejected(f"version of a binary frame is {version}, not {VERSION}", code="invalid_frame", param="version")
     if kind not in set(Kind) or encoding not in set(Encoding):
         raise Rejected(f"kind {kind} with encoding {encoding} is not known", code="invalid_frame", param="kind")
-    if not math.isfinite(t_capture):
-        raise Rejected("t_capture is not finite", code="invalid_frame", param="t_capture")
+    if not abs(t_capture) <= FARTHEST:
+        text = f"t_capture is {t_capture}: a clock tells at most {FARTHEST:g} s"
+        raise Rejected(text, code="invalid_frame", param="t_capture")
     try:
         name = data[HEADER.size : HEADER.size + length].decode()
     except UnicodeDecodeError:

@@ -8,9 +8,9 @@ from msgspec import UNSET
 
 from models.registry import Planner, Policy
 from mstar.errors import Rejected
-from server.robot.events import Fields, Shown, State
+from server.robot.events import Ask, Fields, Shown, State
 from server.robot.offers import Offer, cameras_of, states_of
-from server.robot.questions import numbers
+from server.robot.questions import numbers, settings_of
 
 _PLAIN = (
     "cameras",
@@ -61,8 +61,9 @@ def arrays(event: State, offer: Offer) -> dict[str, np.ndarray]:
     return {key: np.asarray(values[key], np.float32) for key in wanted}
 
 
-def check_ask(shown: Shown, offer: Offer, *, goal: bool) -> None:
-    """Raises Rejected when what every chunk needs has not been said."""
+def check_ask(ask: Ask, shown: Shown, offer: Offer, *, goal: bool) -> None:
+    """Raises Rejected for unknown settings, and when what every chunk needs has not been said."""
+    settings_of(offer, ask.settings)
     if not shown.rate:
         raise Rejected(
             "the model does not say how many actions it gives a second: session.rate has to",

@@ -72,7 +72,7 @@ class OpenpiSocket:
         self._goodbye = (1000, "")
         self._last_word = ""
         self._mistakes = ErrorBudget()
-        self._session_id: Value = None
+        self._session_id: str | float | None = None
         self._previous_ms: float | None = None
         self._now = asyncio.get_running_loop().time
 
@@ -170,16 +170,16 @@ class OpenpiSocket:
         if not isinstance(observation, Mapping):
             raise Rejected(f"an observation is a map, not {type(observation).__name__}", code="invalid_frame")
         rest = {key: value for key, value in observation.items() if key not in {ENDPOINT, SESSION_ID, RESET}}
-        endpoint = observation.get(ENDPOINT)
+        endpoint, session, reset = (_plain(observation, key) for key in (ENDPOINT, SESSION_ID, RESET))
         if endpoint not in {None, "infer", "reset"}:
-            raise Rejected(f"endpoint is {endpoint!r}, known: infer, reset", param=ENDPOINT)
-        if endpoint == "reset" or observation.get(RESET):
+            raise Rejected(f"endpoint is {endpoint!r:.80}, known: infer, reset", param=ENDPOINT)
+        if endpoint == "reset" or reset:
             await self._episode.anew()
             return "reset successful" if endpoint is not None else pack({"status": "reset"})
-        if SESSION_ID in observation and observation[SESSION_ID] != self._session_id:
+        if session is not None and session != self._session_id:
             if self._session_id is not None:
                 await self._episode.anew()
-            self._session_id = observation[SESSION_ID]
+            self._session_id = session
         return await self._infer(rest, began)
 
     async def _infer(self, observation: Mapping[str, Value], began: float) -> bytes:
@@ -199,3 +199,11 @@ class OpenpiSocket:
             **extra,
         }
         return pack(reply)
+
+
+def _plain(observation: Mapping[str, Value], key: str) -> str | float | None:
+    """A text, a number or a boolean, if it is there. Raises Rejected naming the key."""
+    value = observation.get(key)
+    if value is not None and not isinstance(value, (str, int, float)):
+        raise Rejected(f"{key} is a text or a number, not {type(value).__name__}", code="wrong_dtype", param=key)
+    return value

@@ -42,15 +42,44 @@ class Failed(Exception):  # not frozen: context managers write an exception's tr
 
 def question_of(offer: Offer, observation: Mapping[str, Value]) -> Question:
     """One observation over openpi's protocol. Raises Rejected, naming the key; a policy checks its own keys later."""
-    settings = observation.get(SETTINGS, {})
-    if not isinstance(settings, Mapping):
-        raise Rejected(f"settings must be a map, not {type(settings).__name__}", param=SETTINGS)
+    settings = settings_of(offer, observation.get(SETTINGS, {}))
     rest = {name: value for name, value in observation.items() if name != SETTINGS}
     match offer:
         case Policy():
             return Question(offer.act, "actions", {offer.observation: rest}, settings)
         case Planner():
             return _planned(offer, rest, settings)
+
+
+def settings_of(offer: Offer, given: Value) -> Mapping[str, Value]:
+    """A request's settings, all of them known; their values are the family's to check. Raises Rejected."""
+    if not isinstance(given, Mapping):
+        raise Rejected(f"settings must be a map, not {type(given).__name__}", param=SETTINGS)
+    known = ("seed", *offer.settings)
+    for name in given:
+        if name not in known:
+            text = f"unknown setting {name!r:.80}; known: {', '.join(known)}"
+            raise Rejected(text, code="unknown_key", param=f"{SETTINGS}.{name:.80}")
+        if not _travels(given[name]):
+            text = f"{SETTINGS}.{name} holds a whole number of more than 64 bits"
+            raise Rejected(text, param=f"{SETTINGS}.{name}")
+    seed = given.get("seed")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed >= 2**63):
+        raise Rejected(f"seed is {seed!r:.80}, not a whole number of 64 bits", param=f"{SETTINGS}.seed")
+    return given
+
+
+def _travels(value: Value) -> bool:
+    """Whether all whole numbers in it fit into messages."""
+    match value:
+        case int():
+            return -(2**63) <= value < 2**64
+        case list() | tuple():
+            return all(map(_travels, value))
+        case Mapping():
+            return all(map(_travels, value.values()))
+        case _:
+            return True
 
 
 def _planned(offer: Planner, given: Mapping[str, Value], settings: Mapping[str, Value]) -> Question:

@@ -126,8 +126,9 @@ async def test_mistakes_of_a_planners_client_are_named(stock_python: Path, robot
     flat = {**PLANNED, "observation/image": {"zeros": 5}}
     unknown = {**PLANNED, "prompt": "up"}
     few = {**PLANNED, "settings": {"samples": -1}}
+    odd = {**PLANNED, "settings": {"sample": 9}}
     lost = {**without[2], "goal_id": "nowhere"}
-    steps = [["infer", each] for each in (*without, flat, unknown, few, lost)]
+    steps = [["infer", each] for each in (*without, flat, unknown, few, odd, lost)]
     _, *errors = await stock(stock_python, robots, steps, "/?model=vjepa2")
     wanted = [
         "missing_key: key observation/image is missing",
@@ -136,6 +137,7 @@ async def test_mistakes_of_a_planners_client_are_named(stock_python: Path, robot
         "observation/image must be a uint8 array, not float64",
         "unknown_key: unknown key prompt",
         "samples is -1",
+        "unknown_key: unknown setting 'sample'; known: seed, horizon, samples",
         "unknown_goal: goal.id: no goal 'nowhere'",
     ]
     for seen, text in zip(errors, wanted, strict=True):
@@ -172,6 +174,13 @@ async def test_frames_that_are_no_observations_are_answered_with_text(robots: Se
         assert "state: 3 bytes are no float32 of shape (1,)" in await asked(socket, {"state": cut})
         code = {b"__ndarray__": True, b"data": b"", b"dtype": "O", b"shape": [0]}
         assert "dtype 'O' is not read here" in await asked(socket, {"state": code})
+        for key in ("endpoint", "session_id", "reset"):
+            for value in (np.zeros(2), ["a"], {"a": 1}, b"a"):
+                assert f"wrong_dtype: {key} is a text or a number" in await asked(socket, {**real(SEEN), key: value})
+        assert "settings.step" not in await asked(socket, {**real(SEEN), "settings": {"flow_steps": 3}})
+        assert "unknown setting 'step'; known: seed, flow_steps" in await asked(
+            socket, {**real(SEEN), "settings": {"step": 3}}
+        )
         assert (await asked(socket, real(SEEN)))["actions"].shape == (10, 32)
 
 

@@ -28,7 +28,9 @@ from mstar.tensors import Value
 
 HORIZON, STEP = 4, 16
 """Actions of a plan; pixels that everything moves with each."""
-PLANNER = Planner(horizon=HORIZON, action_dim=2, state_dim=2, side=64, rate=10.0, iterations=1, imagine="imagine")
+PLANNER = Planner(
+    horizon=HORIZON, action_dim=2, state_dim=2, side=64, rate=10.0, iterations=1, imagine="imagine", settings=("hold",)
+)
 
 
 class Painter:

@@ -44,6 +44,7 @@ class Bench:
         self.said: list[Any] = []
         self.begun: list[Begin] = []
         self.commands: list[Command] = []
+        self.ahead = AHEAD
         self.counts: dict[tuple[str, str], int] = {}
         self._pings = pings
         self._seq = 0
@@ -68,7 +69,7 @@ class Bench:
 
     @property
     def robot(self) -> float:
-        return self.now + AHEAD
+        return self.now + self.ahead
 
     transit = 0.1
     """Round trip of `pong`."""

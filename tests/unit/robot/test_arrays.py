@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from mstar.errors import Rejected
 from mstar.tensors import Value
-from server.robot.arrays import DEEPEST, pack, unpack
+from server.robot.arrays import DEEPEST, MOST_VALUES, pack, unpack
 
 DTYPES = st.sampled_from(["|b1", "|u1", "|i1", "<i4", ">i4", "<i8", "<f2", "<f4", "<f8", "<u2"])
 ARRAYS = arrays.arrays(DTYPES, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
@@ -73,6 +73,56 @@ def test_what_is_too_deep_is_rejected() -> None:
         unpack(pack(tree))
     with pytest.raises(Rejected):
         unpack(b"\x91" * 5000 + b"\x01")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xdd" + (10**6).to_bytes(4, "big") + b"\x80" * 10**6,
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\x80\x00\x00\x00",
+        b"\x92" * (MOST_VALUES + 1),
+    ],
+)
+def test_frames_of_too_many_values_are_not_decoded(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: bytes) -> Value:
+        raise AssertionError
+
+    monkeypatch.setattr("server.robot.arrays.msgspec.msgpack.decode", never)
+    with pytest.raises(Rejected, match="values"):
+        unpack(body)
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=40)
+    | st.binary(max_size=300),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=5), inner, max_size=20),
+    max_leaves=60,
+)
+
+
+@given(PLAIN)
+def test_values_are_counted_as_they_are(value: Value) -> None:
+    def count(value: Value) -> int:
+        match value:
+            case dict():
+                return 1 + len(value) + sum(map(count, value.values()))
+            case list():
+                return 1 + sum(map(count, value))
+            case _:
+                return 1
+
+    body, values = pack(value), count(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("server.robot.arrays.MOST_VALUES", values)
+        assert unpack(body) == value
+        patch.setattr("server.robot.arrays.MOST_VALUES", values - 1)
+        with pytest.raises(Rejected, match="values"):
+            unpack(body)
 
 
 def test_objects_are_not_written() -> None:

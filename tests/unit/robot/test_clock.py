@@ -44,6 +44,15 @@ def test_old_pings_are_forgotten() -> None:
     assert found == pytest.approx(30.95)
 
 
+@pytest.mark.parametrize("leap", [-3600.0, 3600.0, -0.5])
+def test_a_clock_that_was_set_is_believed_at_once(leap: float) -> None:
+    clock = RobotClock()
+    assert not any(clock.ponged(second, second + 10.0, second + 0.02) for second in range(8))
+    assert clock.ponged(8.0, 18.0 + leap, 8.3)
+    assert clock.robot(20.0) == pytest.approx(30.0 + leap, abs=0.2)
+    assert not clock.ponged(9.0, 19.15 + leap, 9.3)
+
+
 @given(st.floats(0, 100), st.floats(0, 5), st.floats(0.01, 1), st.integers(1, 50))
 def test_rows_that_are_over_are_never_first(seen: float, age: float, dt: float, rows: int) -> None:
     acting = Acting(seen, 1000.0, np.zeros((rows, 1)))

@@ -342,6 +342,26 @@ def test_pings_follow_one_another_and_then_come_now_and_then() -> None:
     assert len(bench.commands) == 10
 
 
+def test_what_was_stamped_before_a_clock_was_set_is_not_used() -> None:
+    bench = Bench(pings=False, wait_ms=100)
+    bench.pong()
+    bench.ready()
+    bench.ask(id="a", repeat=True)
+    assert len(bench.begun) == 1
+    bench.pass_time(3.0)
+    bench.ahead = -500.0
+    bench.pong()
+    assert [command.key for command in bench.commands if isinstance(command, Cancel)] == [1]
+    bench.answer()  # of what was cancelled
+    assert not bench.all(Chunk)
+    bench.state([0.0] * 3)
+    bench.frame(seq=1)  # numbers may begin anew with the clock
+    bench.answer()
+    chunk = bench.last(Chunk)
+    assert (chunk.number, chunk.ask) == (2, "a")
+    assert chunk.t_valid_from == pytest.approx(bench.robot, abs=1.0)
+
+
 def test_a_client_that_does_not_read_is_asked_nothing_new_for() -> None:
     bench = Bench()
     bench.ready()

@@ -6,9 +6,9 @@ import av
 import numpy as np
 import pytest
 
-from media.pictures import jpeg_rgb, jpeg_size
+from media.pictures import MOST_SCANS, jpeg_rgb, jpeg_size
 from mstar.errors import Rejected
-from server.robot.events import Ask, decode
+from server.robot.events import EVENT_BYTES, Ask, decode
 from server.robot.frames import HEADER, Encoding, Frame, Kind, Shot, pack_frame, read_frame
 
 
@@ -64,6 +64,38 @@ def test_a_jpeg_that_claims_to_be_huge_is_not_decoded() -> None:
         jpeg_rgb(bytes(body))
 
 
+def test_a_second_frame_header_does_not_make_a_picture_larger() -> None:
+    body = jpeg(smooth(48, 64))
+    at = body.index(b"\xff\xc0")
+    length = int.from_bytes(body[at + 2 : at + 4], "big") + 2
+    lying = bytearray(body[at : at + length])
+    lying[5:9] = (5000).to_bytes(2, "big") * 2
+    padding = b"\xff\xfe\xff\xff" + bytes(65533)  # comments: a decoder believes large pictures of long files
+    with pytest.raises(ValueError, match="can not be decoded"):
+        jpeg_rgb(body[: at + length] + padding * 60 + lying + body[at + length :])
+
+
+def scanned(scans: int) -> bytes:
+    """A JPEG of 512 × 512 in so many scans (ITU-T T.81, G): each but the first says of every block that it is over."""
+
+    def segment(marker: int, body: bytes) -> bytes:
+        return bytes((0xFF, marker)) + (len(body) + 2).to_bytes(2, "big") + body
+
+    blocks, one_code = 64 * 64, bytes((1, *[0] * 15))
+    head = b"\xff\xd8" + segment(0xDB, bytes((0, *[1] * 64)))
+    head += segment(0xC2, bytes((8, 2, 0, 2, 0, 1, 1, 0x11, 0)))
+    head += segment(0xC4, b"\x00" + one_code + b"\x00") + segment(0xC4, b"\x10" + one_code + b"\xc0")
+    first = segment(0xDA, bytes((1, 1, 0, 0, 0, 0))) + bytes(blocks // 8)
+    other = segment(0xDA, bytes((1, 1, 0, 1, 63, 0))) + bytes(2)
+    return head + first + other * (scans - 1) + b"\xff\xd9"
+
+
+def test_a_jpeg_of_many_scans_is_not_decoded() -> None:
+    assert jpeg_rgb(scanned(MOST_SCANS)).shape == (512, 512, 3)
+    with pytest.raises(ValueError, match="scans"):
+        jpeg_rgb(scanned(MOST_SCANS + 1))
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -72,6 +104,7 @@ def test_a_jpeg_that_claims_to_be_huge_is_not_decoded() -> None:
         (HEADER.pack(1, 7, 0, 0, 1, 0.0, 0, 0), "kind 7"),
         (HEADER.pack(1, 0, 9, 0, 1, 0.0, 0, 0), "encoding 9"),
         (HEADER.pack(1, 0, 0, 0, 1, float("nan"), 0, 0), "t_capture"),
+        (HEADER.pack(1, 0, 0, 0, 1, -1e300, 0, 0), "t_capture"),
         (HEADER.pack(1, 0, 0, 1, 1, 0.0, 0, 0) + b"\xff", "UTF-8"),
     ],
 )
@@ -92,6 +125,11 @@ def test_events_are_checked() -> None:
         ('{"type": "ask", "deadline_ms": 0}', "invalid_value"),
         ('{"type": "dance"}', "invalid_value"),
         ("{", "invalid_json"),
+        ('{"type": "state", "t": 1e300, "values": []}', "invalid_value"),
+        ('{"type": "clock.pong", "id": 1, "t": -1e13}', "invalid_value"),
+        ('{"type": "session.update", "session": {"rate": 1e-300}}', "invalid_value"),
+        ('{"type": "session.update", "session": {"wait_ms": 1e300}}', "invalid_value"),
+        ('{"type": "ask", "settings": {"noise": [' + "0," * EVENT_BYTES + "0]}}", "event_too_long"),
     ):
         with pytest.raises(Rejected) as wrong:
             decode(text)

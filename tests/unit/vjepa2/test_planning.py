@@ -14,6 +14,8 @@ from mstar.submodule import Call, Step
 from mstar.tensors import Value
 
 TINY: Mapping[str, Value] = {"tiny": 1}
+NO_NUMBERS = (float("nan"), float("inf"), 1e300)
+"""Numbers of which nothing can be computed."""
 
 
 def plan_for(target: np.ndarray, planner: Planner, motion: str = "add", size: int = 2) -> np.ndarray:
@@ -81,6 +83,10 @@ def test_the_momenta_of_the_gripper_are_its_own() -> None:
         ({"topk": 500}, "topk"),
         ({"horizon": 2.5}, "horizon"),
         ({"maxnorm": 0}, "maxnorm"),
+        *(({"maxnorm": value}, "maxnorm") for value in NO_NUMBERS),
+        *(({"axis": {"0": value}}, "axis") for value in NO_NUMBERS),
+        *(({"momentum_mean": value}, "momentum_mean") for value in NO_NUMBERS),
+        *(({"deadline_ms": value}, "deadline_ms") for value in NO_NUMBERS[:2]),
         ({"momentum_std": -0.1}, "momentum_std"),
         ({"objective": "first"}, "objective"),
         ({"axis": {"x": 1}}, "axis"),

@@ -55,6 +55,8 @@ class Robot:
         self.screen = Screen()
         self.guests: set[Guest] = set()
         """Peers that send it a camera, or look at what it shows."""
+        self.over = False
+        """Nobody comes to it any more."""
         self._item = 0
         self._shape: tuple[int, ...] | None = None
 
@@ -75,6 +77,7 @@ class Robot:
 
     async def close(self) -> None:
         """The session is over, for its guests as well."""
+        self.over = True
         for guest in self.guests:
             guest.hang_up()
         await self.runtime.close()
@@ -101,10 +104,20 @@ class Live:
         self._group = group
         self._attached = False
         self._imagining: asyncio.Task[None] | None = None
+        self._drop = asyncio.Event()
 
     def end(self, code: int, reason: str) -> None:
         """Close the connection once everything has been said."""
         self.outbound.push(Close(code, reason))
+
+    def drop(self) -> None:
+        """End the connection now, whatever was still to be said."""
+        self._drop.set()
+
+    async def dropped(self) -> None:
+        """Raises Over as soon as the connection was dropped."""
+        await self._drop.wait()
+        raise Over
 
     # ------------------------------------------------------------------------------------------- life
 

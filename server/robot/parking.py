@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from server.door import Server
+from server.limits import Account, Seat
 from server.realtime import new_id
 from server.robot.core import Identity, RobotCore
-from server.robot.live import TAKEN_OVER, Robot
+from server.robot.live import TAKEN_OVER, Live, Robot
 from server.robot.offers import Offer
 from server.security import Refusal
-from server.sessions import opened
+from server.sessions import GOODBYE_SECONDS, admitted, opened
 
 RESUME_SECONDS = 30.0
 """How long a session waits for its robot."""
@@ -48,21 +49,30 @@ class Parking:
                 return robot
         raise Refusal(404, "session_not_found", "There is no such session.", "session")
 
-    async def take(self, token: str) -> Robot:
-        """The session of that token, without a connection. Raises Refusal(404, 409)."""
+    async def vacate(self, token: str) -> None:
+        """End the connection that holds the session of that token, if one does. Raises Refusal(404, 409).
+
+        One that the robot has given up may look alive from here, and holds the place that the next one needs.
+        """
+        robot = self._known(token)
+        while (live := robot.live) is not None:
+            live.end(TAKEN_OVER, "the session was resumed over another connection")
+            if await _left(robot, live, GOODBYE_SECONDS):
+                continue
+            live.drop()  # it does not take its last words
+            if not await _left(robot, live, TAKEOVER_SECONDS):
+                raise Refusal(409, "session_in_use", "The session's other connection does not end.", "resume")
+
+    def take(self, token: str) -> Robot:
+        """The session of that token, which no connection holds. Raises Refusal(404)."""
+        robot = self._known(token)
+        self._parked.pop(token).timer.cancel()
+        return robot
+
+    def _known(self, token: str) -> Robot:
         robot = self._robots.get(token)
-        if robot is None:
+        if robot is None or (robot.live is None and token not in self._parked):
             raise Refusal(404, "session_not_found", "There is no session to resume, or it waited too long.", "resume")
-        if robot.live is not None:  # a connection that the robot has given up may look alive from here
-            robot.live.end(TAKEN_OVER, "the session was resumed over another connection")
-            try:
-                await asyncio.wait_for(robot.free.wait(), TAKEOVER_SECONDS)
-            except TimeoutError:
-                raise Refusal(409, "session_in_use", "The session's other connection does not end.", "resume") from None
-        parked = self._parked.pop(token, None)
-        if parked is None:
-            raise Refusal(404, "session_not_found", "The session has ended.", "resume")
-        parked.timer.cancel()
         return robot
 
     def park(self, robot: Robot) -> None:
@@ -94,13 +104,34 @@ class Parking:
             closing.add_done_callback(self._closing.discard)
 
 
+async def _left(robot: Robot, live: Live, seconds: float) -> bool:
+    """Whether the connection has given the session up by then, be it to yet another one."""
+    try:
+        async with asyncio.timeout(seconds):
+            while robot.live is live:
+                await robot.free.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 PARKING: web.AppKey[Parking] = web.AppKey("parking", Parking)
+
+
+async def seated(server: Server, account: Account, parking: Parking, token: str | None) -> Seat:
+    """A place for a connection, which may be to a session's; the one that held that gives its own back before.
+
+    Raises Refusal.
+    """
+    if token is not None and server.ready and not server.admission.draining:
+        await parking.vacate(token)
+    return admitted(server, account)
 
 
 async def robot_for(server: Server, parking: Parking, model: str, offer: Offer, token: str | None) -> Robot:
     """A new session with a family, or the one of a token, for a connection to hold. Raises Refusal."""
     if token is not None:
-        return await parking.take(token)
+        return parking.take(token)
     runtime = await opened(server, model, trace=False, protocol="robot")
     identity = Identity(new_id("robot"), model, secrets.token_urlsafe(24), server.settings.session_seconds)
     robot = Robot(RobotCore(offer, identity, asyncio.get_running_loop().time()), runtime)

@@ -12,7 +12,7 @@ from server.robot.ears import ears_of
 from server.robot.live import Robot
 from server.robot.offers import offer_of
 from server.robot.openpi import Episode, OpenpiSocket
-from server.robot.parking import PARKING, Parking, robot_for
+from server.robot.parking import PARKING, Parking, robot_for, seated
 from server.robot.rtc_routes import add_robot_calls
 from server.robot.socket import LiveSocket
 from server.security import PROTOCOL, Refusal
@@ -67,7 +67,7 @@ async def live(request: web.Request) -> web.StreamResponse:
     grant = authorised(request)
     token = request.query.get("resume")
     model, offer = offer_of(server.cards, request.query.get("model") or grant.model)
-    with admitted(server, account_of(request)):
+    with await seated(server, account_of(request), parking, token):
         if not upgrading(request):
             raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
         robot = await robot_for(server, parking, model, offer, token)

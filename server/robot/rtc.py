@@ -86,6 +86,7 @@ class RobotCall:
     async def run(self) -> bool:
         try:
             async with self._group:
+                self._group.create_task(self._live.dropped())
                 writing = self._group.create_task(self._channel.write())
                 self._group.create_task(self._read())
                 if self._ears is not None and self._microphone is not None:

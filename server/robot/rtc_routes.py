@@ -12,11 +12,10 @@ from server.limits import Seat
 from server.robot.ears import ears_of
 from server.robot.live import Robot
 from server.robot.offers import cameras_of, offer_of
-from server.robot.parking import PARKING, Parking, robot_for
+from server.robot.parking import PARKING, Parking, robot_for, seated
 from server.robot.rtc import RobotCall
 from server.robot.whip import add_guests
 from server.security import Refusal
-from server.sessions import admitted
 from server.webrtc import http
 from server.webrtc.routes import CALLS
 
@@ -29,9 +28,10 @@ async def create(request: web.Request) -> web.Response:
     grant = authorised(request)
     sdp = await http.offer_of(request)
     model, offer = offer_of(server.cards, request.query.get("model") or grant.model)
-    seat = admitted(server, account_of(request))
+    token = request.query.get("resume")
+    seat = await seated(server, account_of(request), parking, token)
     try:
-        robot = await robot_for(server, parking, model, offer, request.query.get("resume"))
+        robot = await robot_for(server, parking, model, offer, token)
     except BaseException:
         seat.leave()
         raise
@@ -48,7 +48,7 @@ async def create(request: web.Request) -> web.Response:
         call = RobotCall(robot, cameras, server.metrics, calls.offers, server.settings.ice_servers, ears)
         answer = await call.answer(sdp)
     except BaseException as why:
-        await _left(server, parking, robot, call, seat, over=request.query.get("resume") is None)
+        await _left(server, parking, robot, call, seat, over=token is None)
         if isinstance(why, OSError):
             raise Refusal(503, "webrtc_unavailable", f"No socket for the call: {why}", retry_after=1) from why
         raise

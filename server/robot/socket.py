@@ -40,6 +40,7 @@ class LiveSocket:
         over = False
         try:
             async with self._group:
+                self._group.create_task(self._live.dropped())
                 writing = self._group.create_task(self._write())
                 self._live.start()
                 reading = self._group.create_task(self._read())

@@ -22,10 +22,17 @@ from server.webrtc.screen import PictureTrack
 
 UNSUPPORTED = "unsupported_tracks"
 """Code of an offer that is valid, but is not for this."""
+OVER = "session_not_found"
+"""Code of an offer to a session that ended while it was answered."""
+ACCEPT_SECONDS = 30.0
+"""How long an offer of ours waits for its answer."""
 
 
 class Guest:
-    """`answer`, then `run` until it is over; `free` in any case. It ends with the session."""
+    """`answer` an offer, or `offer` and `accept` the answer; `run` until it is over; `free` in any case.
+
+    It ends with the session.
+    """
 
     def __init__(self, robot: Robot, peer: Peer, gone: asyncio.Event, *, camera: str = "") -> None:
         self.id = secrets.token_urlsafe(12)
@@ -35,12 +42,39 @@ class Guest:
         self._robot = robot
         self._peer = peer
         self._gone = gone
+        self._accepted = asyncio.Event()
+        self._accepting = False
 
     async def answer(self, sdp: str) -> str:
         """SDP offer → SDP answer. Raises Rejected, with the code `UNSUPPORTED` for sections that are not for this."""
         answer = await self._peer.answer(sdp)
-        self._robot.guests.add(self)
+        self._accepted.set()
+        self._join()
         return answer
+
+    async def offer(self) -> str:
+        """An SDP offer of what this would get; it waits `ACCEPT_SECONDS` for its answer. Raises Rejected."""
+        offer = await self._peer.offer()
+        self._join()
+        return offer
+
+    def _join(self) -> None:
+        """Raises Rejected if the session is over."""
+        if self._robot.over:
+            raise Rejected("There is no such session.", code=OVER, param="session")
+        self._robot.guests.add(self)
+
+    async def accept(self, sdp: str) -> bool:
+        """The SDP answer to `offer` → False if none is waited for (any more). Raises Rejected."""
+        if self._accepting or self._accepted.is_set():
+            return False
+        self._accepting = True
+        try:
+            await self._peer.accept(sdp)
+        finally:
+            self._accepting = False
+        self._accepted.set()
+        return True
 
     async def trickle(self, fragment: Fragment) -> bool:
         """More addresses of the peer → False for an ICE restart, which can not be done."""
@@ -54,13 +88,29 @@ class Guest:
         """End it now."""
         self._gone.set()
 
+    def end(self, code: int, reason: str) -> None:  # noqa: ARG002  there is nobody to tell
+        """End it now."""
+        self._gone.set()
+
+    def refuse(self, why: Rejected) -> None:
+        """There is nobody to tell."""
+
     async def run(self) -> None:
-        ends = {asyncio.ensure_future(self._gone.wait()), asyncio.ensure_future(self._peer.vanished())}
+        ends = {asyncio.ensure_future(self._gone.wait()), asyncio.ensure_future(self._vanished())}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
+
+    async def _vanished(self) -> None:
+        """Returns when the peer does not take the offer, does not come, or has gone without a word."""
+        try:
+            async with asyncio.timeout(ACCEPT_SECONDS):
+                await self._accepted.wait()
+        except TimeoutError:
+            return
+        await self._peer.vanished()
 
     async def free(self) -> None:
         """Close the peer; safe to call twice."""

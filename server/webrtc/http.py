@@ -39,13 +39,18 @@ async def offer_of(request: web.Request) -> str:
         raise Refusal(415, "unsupported_media_type", f"Expected {SDP}.")
     if (request.content_length or 0) > OFFER_BYTES:
         raise Refusal(413, "offer_too_long", f"An offer has at most {OFFER_BYTES} bytes.")
-    return await request.text()
+    return await text_of(request)
 
 
-def answered(request: web.Request, sdp: str, location: str, **headers: str) -> web.Response:
-    """201 with the answer and where what it opened is found."""
+async def text_of(request: web.Request) -> str:
+    """SDP is UTF-8, whatever the request says of it (RFC 8866, 4.6); what is not is taken for characters unknown."""
+    return (await request.read()).decode(errors="replace")
+
+
+def answered(request: web.Request, sdp: str, location: str, *, status: int = 201, **headers: str) -> web.Response:
+    """A description of ours, and where what it opened is found."""
     return web.Response(
-        status=201,
+        status=status,
         text=sdp,
         content_type=SDP,
         headers={

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from aiortc import (
     MediaStreamTrack,
@@ -80,21 +81,38 @@ class Peer:
         """
         described = _described(offer)
         self.talks = any(media.kind == "application" for media in described.media)
-        self.user = next((media.ice.usernameFragment or "" for media in described.media if media.ice is not None), "")
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
-                self._arrange(self._connection.getTransceivers())
-                patches.offer_only(self._connection, self._offers)
-                patches.on_arrival(self._connection, self._arrived)
-                await self._connection.setLocalDescription(await self._connection.createAnswer())
-        except TimeoutError:
-            raise Rejected("No answer could be made in time.", code="webrtc_timeout", param="sdp") from None
-        except (Rejected, OSError):
-            raise
-        except Exception as why:  # aiortc raises whatever a wrong offer makes happen: a session's edge
-            raise Rejected(f"The offer can not be answered: {why!r:.200}", code="invalid_offer", param="sdp") from why
+        self.user = _user(described)
+
+        async with _negotiating("offer"):
+            await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+            self._arrange(self._connection.getTransceivers())
+            self._prepare()
+            await self._connection.setLocalDescription(await self._connection.createAnswer())
         return self._connection.localDescription.sdp
+
+    async def offer(self) -> str:
+        """An SDP offer, with all candidates, of what the peer `sends`; then `accept` is called.
+
+        Raises Rejected if none can be made in time, OSError if there is no socket for it.
+        """
+        async with _negotiating("offer"):
+            for track in self._sends:
+                self._connection.addTransceiver(track, direction="sendonly")
+            self._prepare()
+            await self._connection.setLocalDescription(await self._connection.createOffer())
+        return self._connection.localDescription.sdp
+
+    async def accept(self, answer: str) -> None:
+        """The SDP answer to `offer`. Raises Rejected for one that can not be."""
+        described = _described(answer, "answer")
+        async with _negotiating("answer"):
+            await self._connection.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+        self.user = _user(described)
+
+    def _prepare(self) -> None:
+        """Before candidates are gathered."""
+        patches.offer_only(self._connection, self._offers)
+        patches.on_arrival(self._connection, self._arrived)
 
     async def candidate(self, line: str, mid: str) -> None:
         """One more address of the peer (RFC 8839, without "candidate:"); one that can not be used is passed over."""
@@ -143,14 +161,34 @@ class Peer:
                 self._gone()
 
 
-def _described(offer: str) -> SessionDescription:
+@asynccontextmanager
+async def _negotiating(what: str) -> AsyncIterator[None]:
+    """What goes wrong inside is Rejected as the fault of an "offer" or an "answer"; OSError is nobody's."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield
+    except TimeoutError:
+        raise Rejected("No answer could be made in time.", code="webrtc_timeout", param="sdp") from None
+    except (Rejected, OSError):
+        raise
+    except Exception as why:  # aiortc raises whatever a wrong description makes happen: a session's edge
+        text = f"The {what} can not be taken: {why!r:.200}"
+        raise Rejected(text, code=f"invalid_{what}", param="sdp") from why
+
+
+def _user(described: SessionDescription) -> str:
+    """ICE user name of a description."""
+    return next((media.ice.usernameFragment or "" for media in described.media if media.ice is not None), "")
+
+
+def _described(text: str, what: str = "offer") -> SessionDescription:
     """Raises Rejected for text that is no SDP."""
     try:
-        found = SessionDescription.parse(offer)
+        found = SessionDescription.parse(text)
     except Exception as why:  # the parser takes the text apart without checks: a session's edge
-        raise Rejected(f"The offer is not valid SDP: {why!r:.200}", code="invalid_offer", param="sdp") from why
+        raise Rejected(f"The {what} is not valid SDP: {why!r:.200}", code=f"invalid_{what}", param="sdp") from why
     if not found.media:
-        raise Rejected("The offer has no sections.", code="invalid_offer", param="sdp")
+        raise Rejected(f"The {what} has no sections.", code=f"invalid_{what}", param="sdp")
     return found
 
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import ANY
 
 import aiohttp
 import numpy as np
 import pytest
-from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from av import VideoFrame
 
 from server.robot.frames import Kind
 from tests.absent import absent
-from tests.clients.conftest import PLANNER, POLICY, Serving
+from tests.clients.conftest import PLANNER, POLICY, Serving, serving
 from tests.clients.robot_rtc import SDP, CameraTrack, plain, posted
 from tests.clients.rtc import Microphone
 from tests.clients.rtc_peer import PATIENCE
@@ -212,7 +214,10 @@ async def test_codes_and_headers(painters: Serving) -> None:
         assert status == 201
         assert headers["ETag"].startswith('"')
         address = headers["Location"]
-        assert (await asked(painters, "OPTIONS", address))[0] == 204
+        status, told, _ = await asked(painters, "OPTIONS", address)
+        assert (status, told["Accept-Patch"], told.get("Accept-Post")) == (204, f"{FRAGMENT}, {SDP}", None)
+        for method, at in (("PATCH", whip), ("DELETE", whip), ("POST", address), ("PUT", address)):
+            assert (await asked(painters, method, at))[0] == 405
         assert (await asked(painters, "HEAD", address))[0] == 200
         user = next(line for line in peer.localDescription.sdp.splitlines() if line.startswith("a=ice-ufrag"))
         usable, not_usable = "1 1 UDP 1 127.0.0.1 9 typ host", "2 1 TCP 1 x.local 9 typ host"
@@ -224,7 +229,9 @@ async def test_codes_and_headers(painters: Serving) -> None:
         assert await patch(more, If_Match=headers["ETag"]) == 204
         assert await patch(more) == 428
         assert await patch(more, If_Match='"other"') == 412
-        assert await patch(more, SDP, If_Match=headers["ETag"]) == 415
+        assert await patch(more, SDP, If_Match=headers["ETag"]) == 409
+        assert await patch(more, "text/plain", If_Match=headers["ETag"]) == 415
+        assert await patch(more, If_Match=f'"other", {headers["ETag"]}') == 204
         assert await patch("what", If_Match=headers["ETag"]) == 400
         assert await patch(more.replace(user, "a=ice-ufrag:new"), If_Match="*") == 422
         assert (await asked(painters, "DELETE", address))[0] == 200
@@ -238,7 +245,6 @@ async def test_codes_and_headers(painters: Serving) -> None:
         (["audio"], "sendonly", "whip"),
         (["video", "video"], "sendonly", "whip"),
         (["video"], "recvonly", "whip"),
-        (["video"], "sendonly", "whep"),
     ],
 )
 async def test_offers_for_something_else_are_refused_whole(
@@ -248,6 +254,96 @@ async def test_offers_for_something_else_are_refused_whole(
         for kind in kinds:
             peer.addTransceiver(kind, direction=direction)
         assert (await posted(f"{painters.url}/{path}/{robot.session['id']}", peer))[0] == 422
+
+
+@pytest.mark.parametrize(("kinds", "direction"), [(["video"], "sendonly"), (["audio"], "recvonly")])
+async def test_who_offers_what_can_not_be_shown_is_offered_what_can(
+    painters: Serving, kinds: list[str], direction: str
+) -> None:
+    async with connected(painters, model=PLANNER) as robot, peer_of() as wrong, peer_of() as peer:
+        for kind in kinds:
+            wrong.addTransceiver(kind, direction=direction)
+        url = f"{painters.url}/whep/{robot.session['id']}"
+        status, offer, headers = await posted(url, wrong)
+        assert (status, headers["Content-Type"].split(";")[0]) == (406, SDP)
+        assert "a=sendonly" in offer
+        address, tag = headers["Location"], headers["ETag"]
+        shown: asyncio.Future[VideoFrame] = asyncio.get_running_loop().create_future()
+
+        @peer.on("track")
+        def _(track: MediaStreamTrack) -> None:
+            async def look() -> None:
+                frame = await track.recv()
+                assert isinstance(frame, VideoFrame)
+                shown.set_result(frame)
+
+            looking.append(asyncio.ensure_future(look()))
+
+        looking: list[asyncio.Future[None]] = []
+        await peer.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+        await peer.setLocalDescription(await peer.createAnswer())
+        answer = peer.localDescription.sdp
+
+        async def patch(body: str, **named: str) -> tuple[int, str]:
+            status, _, told = await asked(painters, "PATCH", address, body, Content_Type=SDP, **named)
+            return status, told
+
+        assert (await patch(answer, If_Match='"other"'))[0] == 412
+        assert await patch("nonsense") == (400, ANY)
+        assert await patch(answer, If_Match=tag) == (204, "")
+        assert (await patch(answer))[0] == 409
+        await robot.send(type="state", t=robot.now, values=[1.0, 2.0])
+        await robot.frame("home", raw(bars()), kind=Kind.GOAL)
+        await robot.frame("camera", raw(bars()))
+        await robot.chunk()
+        picture = (await asyncio.wait_for(shown, PATIENCE)).to_ndarray(format="rgb24")
+        assert min(np.abs(middles(picture) - middles(bars(n * STEP))).max() for n in range(1, 5)) < 2 * CODEC_LOSS
+        assert (await asked(painters, "DELETE", address))[0] == 200
+        for task in looking:
+            task.cancel()
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[Serving]:
+    keys = [word for name in ("robot", "camera", "other") for word in ("--api-key", f"sk-{name}")]
+    yield from serving(PLANNER, *keys, "--key-sessions", "1", "--max-sessions", "3")
+
+
+async def test_guests_count_as_sessions_of_their_key(limited: Serving) -> None:
+    """One each, three in all."""
+    key = {name: {"Authorization": f"Bearer sk-{name}"} for name in ("robot", "camera", "other")}
+    async with aiohttp.ClientSession() as http:
+        url = f"{limited.url}/v1/robot/session"
+        async with http.ws_connect(url, headers=key["robot"]) as socket, peer_of() as camera, peer_of() as viewer:
+            created = await socket.receive_json()
+            session, token = created["session"]["id"], created["session"]["resume"]
+            camera.addTransceiver(CameraTrack(lambda _: plain(RED)), direction="sendonly")
+            viewer.addTransceiver("video", direction="recvonly")
+            whip, whep = f"{limited.url}/whip/{session}", f"{limited.url}/whep/{session}"
+            status, body, headers = await posted(whip, camera, **key["robot"])
+            assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limit_exceeded")
+            assert int(headers["Retry-After"]) >= 1
+            status, _, headers = await posted(whip, camera, **key["camera"])
+            assert status == 201
+            address = headers["Location"]
+            assert (await posted(whep, viewer, **key["camera"]))[0] == 429
+            assert (await posted(whep, viewer, **key["other"]))[0] == 201
+            status, body, _ = await posted(f"{limited.url}/v1/robot/calls", viewer, **key["other"])
+            assert status == 429
+            # Whoever resumes takes the place of the connection that it ends.
+            async with http.ws_connect(url, headers=key["robot"], params={"resume": token}) as again:
+                assert (await again.receive_json())["session"]["epoch"] == 2
+                assert (await asked(limited, "DELETE", address, **key["camera"]))[0] == 200
+                await again.close()
+        assert await asyncio.to_thread(seats, limited) == 0
+
+
+def seats(server: Serving) -> float:
+    """Sessions that are open, when the last has ended."""
+    while True:
+        rows = [line for line in server.get("/metrics")[1].splitlines() if line.startswith("mstar_sessions{")]
+        if not (found := sum(float(row.split()[-1]) for row in rows)):
+            return found
 
 
 async def test_guests_leave_nothing_and_end_with_their_session(painters: Serving) -> None:

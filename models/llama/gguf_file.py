@@ -10,6 +10,7 @@ import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -39,16 +40,15 @@ class GgufFile:
 
     @classmethod
     def read(cls, path: Path) -> GgufFile:
-        """Raises WeightsError: not a GGUF, a version or type not known here, or a file that ends too early."""
+        """The file, read once by all that need it in a process, unless it changes.
+
+        Raises WeightsError: not a GGUF, a version or type not known here, or a file that ends too early.
+        """
         try:
-            with path.open("rb") as file:
-                buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as cause:
+            found = path.stat()
+        except OSError as cause:
             raise WeightsError(f"{path}: can not be read: {cause}") from None
-        try:
-            return _read(path, buffer)
-        except (struct.error, IndexError, UnicodeDecodeError, KeyError, ValueError) as cause:
-            raise WeightsError(f"{path}: damaged GGUF: {cause}") from None
+        return _opened(path, found.st_size, found.st_mtime_ns)
 
     def text(self, field: str) -> str:
         value = self.fields.get(field)
@@ -127,6 +127,19 @@ _BLOCKS = {
     14: (256, 210),  # Q6_K
     30: (1, 2),  # BF16
 }
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path, _size: int, _changed: int) -> GgufFile:
+    try:
+        with path.open("rb") as file:
+            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as cause:
+        raise WeightsError(f"{path}: can not be read: {cause}") from None
+    try:
+        return _read(path, buffer)
+    except (struct.error, IndexError, UnicodeDecodeError, KeyError, ValueError) as cause:
+        raise WeightsError(f"{path}: damaged GGUF: {cause}") from None
 
 
 def _read(path: Path, buffer: mmap.mmap) -> GgufFile:

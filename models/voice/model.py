@@ -204,7 +204,8 @@ class Voice:
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""
-        hearing, talking, speaking = (f"models.voice.nodes.{part}" for part in ("hearing", "talking", "speaking"))
+        parts = ("listening", "hearing", "talking", "speaking")
+        listening, hearing, talking, speaking = (f"models.voice.nodes.{part}" for part in parts)
         asked = {"lm": "prefill", "text": "read"}
         heard = {"pieces": "cut", "asr": "transcribe"}
         asked_aloud = {**asked, **heard, "lm": "prefill_heard"}
@@ -213,8 +214,8 @@ class Voice:
         return Graph(
             name="voice",
             components=(
-                Component("vad", f"{hearing}:vad", state="session"),
-                Component("turn", f"{hearing}:turn"),
+                Component("vad", f"{listening}:vad", state="session"),
+                Component("turn", f"{listening}:turn"),
                 Component("cut", f"{hearing}:cut"),
                 Component("encoder", f"{hearing}:encoder"),
                 Component("ASR", f"{hearing}:asr", engine="kv"),

@@ -155,7 +155,7 @@ def ct2_ids(folder: Path, words: Sequence[str]) -> Ids:
     """
     path = folder / "config.json"
     found = _json(path)
-    where = {word: number for number, word in enumerate(words) if word.startswith("<|")}
+    where = {word: number for number, word in enumerate(words) if word[:2] == "<|"}
 
     def id_of(word: str) -> int:
         if word not in where:

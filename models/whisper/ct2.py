@@ -6,6 +6,7 @@ bytes, data; then aliases. A word is a u16 length, which counts the closing zero
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,8 @@ def read_ct2(path: Path) -> tuple[WhisperConfig, dict[str, Tensor]]:
     Raises WeightsError, one line with path and cause.
     """
     try:
-        found = dict(_variables(path.read_bytes()))
+        with path.open("rb") as file:  # mapped: what is float32 already is not copied
+            found = dict(_variables(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
     except (OSError, ValueError, KeyError, struct.error, UnicodeDecodeError) as error:
         raise WeightsError(f"{path}: not a readable CTranslate2 Whisper of version 6 ({error})") from error
     try:
@@ -48,7 +50,7 @@ def read_ct2(path: Path) -> tuple[WhisperConfig, dict[str, Tensor]]:
         raise WeightsError(f"{path}: there is no variable {error}") from error
 
 
-def _variables(blob: bytes) -> Iterator[tuple[str, np.ndarray]]:
+def _variables(blob: mmap.mmap) -> Iterator[tuple[str, np.ndarray]]:
     """Name and data of every variable."""
     at = 0
 
@@ -92,7 +94,7 @@ def _hub_names(found: dict[str, np.ndarray], config: WhisperConfig) -> dict[str,
         array = found[name]
         if array.dtype not in (np.float32, np.float16):
             raise KeyError(f"{name} in floating point (found {array.dtype})")
-        return torch.from_numpy(array.astype(np.float32))
+        return torch.from_numpy(np.require(array, requirements="A")).float()
 
     def norm(source: str, target: str) -> None:
         out[f"{target}.weight"], out[f"{target}.bias"] = take(f"{source}/gamma"), take(f"{source}/beta")

@@ -1,17 +1,20 @@
-"""Ear and speech recognition in the voice graph."""
+"""Speech recognition in the voice graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from models.blocks.values import floats
-from models.ear.nodes import SpeechSubmodule, TurnSubmodule
-from models.voice.nodes.checkpoints import folder, recogniser, recogniser_network, threads
+from models.voice.nodes.checkpoints import folder
+from models.whisper import weights as whisper
 from models.whisper.cut import ITEM, LIMIT
 from models.whisper.cut import cut as cut_points
+from models.whisper.network import Whisper
 from models.whisper.nodes import DecoderSubmodule, EncoderSubmodule, TranscriptSubmodule
 from models.whisper.prompting import conditioning
 from models.whisper.telling import CaptionSubmodule, TellingSubmodule
@@ -89,15 +92,17 @@ def _speech(audio: np.ndarray) -> np.ndarray:
     return np.asarray(loud, dtype=np.float32)
 
 
-def vad(settings: Mapping[str, Value]) -> SpeechSubmodule:
-    """Is somebody speaking."""
-    return SpeechSubmodule(folder(settings, "ear", "ear") / "silero_vad.onnx", threads=1)
+@cache
+def _recogniser(path: Path) -> whisper.Checkpoint:
+    """A Whisper checkpoint."""
+    return whisper.load(path)
 
 
-def turn(settings: Mapping[str, Value]) -> TurnSubmodule:
-    """Has the speaker finished."""
-    path = folder(settings, "ear", "ear") / "smart-turn-v3.2-cpu.onnx"
-    return TurnSubmodule(path, threads=threads(settings))
+@cache
+def _network(path: Path) -> Whisper:
+    """Its network."""
+    checkpoint = _recogniser(path)
+    return Whisper(checkpoint.config, checkpoint.tensors, kernel="int8")
 
 
 def cut(_: Mapping[str, Value]) -> CutSubmodule:
@@ -107,20 +112,20 @@ def cut(_: Mapping[str, Value]) -> CutSubmodule:
 
 def encoder(settings: Mapping[str, Value]) -> EncoderSubmodule:
     """Audio → encoder states."""
-    return EncoderSubmodule(recogniser_network(folder(settings, "asr", "whisper-tiny-en")))
+    return EncoderSubmodule(_network(folder(settings, "asr", "whisper-tiny-en")))
 
 
 def asr(settings: Mapping[str, Value]) -> DecoderSubmodule:
     """Encoder states → token ids."""
     path = folder(settings, "asr", "whisper-tiny-en")
-    checkpoint = recogniser(path)
+    checkpoint = _recogniser(path)
     before = conditioning(path, checkpoint.config, checkpoint.ids)
-    return DecoderSubmodule(recogniser_network(path), checkpoint.ids, conditioning=before)
+    return DecoderSubmodule(_network(path), checkpoint.ids, conditioning=before)
 
 
 def transcript(settings: Mapping[str, Value]) -> TranscriptSubmodule:
     """Token ids → text with times."""
-    checkpoint = recogniser(folder(settings, "asr", "whisper-tiny-en"))
+    checkpoint = _recogniser(folder(settings, "asr", "whisper-tiny-en"))
     return TranscriptSubmodule(checkpoint.tokenizer, checkpoint.ids.end)
 
 
@@ -131,13 +136,13 @@ def divide(_: Mapping[str, Value]) -> DivideSubmodule:
 
 def caption(settings: Mapping[str, Value]) -> CaptionSubmodule:
     """Token ids → text as it is written."""
-    checkpoint = recogniser(folder(settings, "asr", "whisper-tiny-en"))
+    checkpoint = _recogniser(folder(settings, "asr", "whisper-tiny-en"))
     return CaptionSubmodule(checkpoint.tokenizer, checkpoint.ids)
 
 
 def told(settings: Mapping[str, Value]) -> TellingSubmodule:
     """Token ids and what they were heard in → text with the times of its words."""
     path = folder(settings, "asr", "whisper-tiny-en")
-    checkpoint = recogniser(path)
+    checkpoint = _recogniser(path)
     heads = alignment_heads(path, checkpoint.config)
-    return TellingSubmodule(recogniser_network(path), checkpoint.ids, checkpoint.tokenizer, heads)
+    return TellingSubmodule(_network(path), checkpoint.ids, checkpoint.tokenizer, heads)

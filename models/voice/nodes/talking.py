@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ import numpy as np
 from models.blocks.silence import nothing_to_answer
 from models.blocks.values import integer, items, record
 from models.blocks.values import text as as_text
+from models.llama.checkpoint import open_checkpoint
 from models.llama.nodes import LMSubmodule, language_model
 from models.llama.prompt import ChatTemplate, read_chat_template
-from models.llama.tokenizer import Tokenizer
+from models.llama.tokenizer import Tokenizer, read_tokenizer
 from models.voice.model import CONVERSATION
-from models.voice.nodes.checkpoints import folder, language_checkpoint, tokenizer
+from models.voice.nodes.checkpoints import folder
 from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, Many, Output, Outputs, Packed, Step
 from mstar.tensors import Value
@@ -181,6 +184,12 @@ def _call(body: str) -> Value:
     return {"name": told["name"], "arguments": json.dumps(told.get("arguments", {}))}
 
 
+@cache
+def _tokenizer(path: Path) -> Tokenizer:
+    """The language model's tokenizer."""
+    return read_tokenizer(open_checkpoint(path))
+
+
 def lm(settings: Mapping[str, Value]) -> LMSubmodule:
     """The language model."""
     return language_model({**settings, "llm": str(folder(settings, "llm", "smollm2"))})
@@ -189,14 +198,14 @@ def lm(settings: Mapping[str, Value]) -> LMSubmodule:
 def prompt(settings: Mapping[str, Value]) -> PromptSubmodule:
     """A conversation → the token ids the checkpoint was trained to continue."""
     path = folder(settings, "llm", "smollm2")
-    return PromptSubmodule(read_chat_template(language_checkpoint(path), tokenizer(path)), CONVERSATION.context)
+    return PromptSubmodule(read_chat_template(open_checkpoint(path), _tokenizer(path)), CONVERSATION.context)
 
 
 def text(settings: Mapping[str, Value]) -> TextSubmodule:
     """Token ids → text."""
-    return TextSubmodule(tokenizer(folder(settings, "llm", "smollm2")))
+    return TextSubmodule(_tokenizer(folder(settings, "llm", "smollm2")))
 
 
 def plain(settings: Mapping[str, Value]) -> PlainSubmodule:
     """A text → its token ids."""
-    return PlainSubmodule(tokenizer(folder(settings, "llm", "smollm2")), CONVERSATION.context)
+    return PlainSubmodule(_tokenizer(folder(settings, "llm", "smollm2")), CONVERSATION.context)

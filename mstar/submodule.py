@@ -233,6 +233,9 @@ class Capturable(Protocol):
     step's tokens, or its calls.
     """
 
+    capturable: bool
+    """Whether it keeps what `compute` promises; else it runs as it is."""
+
     def compute(self, tensors: Mapping[str, Tensor], attention: Attention) -> Mapping[str, Tensor]:
         """Tensors to tensors, on the device alone: nothing is read back, nothing depends on values."""
         ...

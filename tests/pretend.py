@@ -138,6 +138,11 @@ class _Stream:
 
 
 @contextmanager
+def _current(_: object) -> Iterator[None]:
+    yield
+
+
+@contextmanager
 def pretending(free: int = 1 << 34) -> Iterator[Pretending]:
     """`free`: bytes that the device has left."""
     with (
@@ -145,6 +150,7 @@ def pretending(free: int = 1 << 34) -> Iterator[Pretending]:
             torch.cuda,
             is_available=lambda: True,
             device_count=lambda: 1,
+            device=_current,
             current_stream=lambda _device=None: _Stream(),
             mem_get_info=lambda _device=None: (free, free),
         ),

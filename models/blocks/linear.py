@@ -1,8 +1,8 @@
-"""Matrix products of a network, behind one protocol: dense float32, 4-bit and 8-bit weights."""
+"""Matrix products of a network, behind one protocol: dense weights, 4-bit and 8-bit ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -10,7 +10,9 @@ from torch import Tensor
 
 from models.blocks.quantise import GROUP, Grouped4, Stored, dense, joined4
 
-Kernel = Literal["float32", "int4"]
+Kernel = Literal["float32", "bfloat16", "int4"]
+DENSE: Mapping[Kernel, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""Kernels of any device, by the type that they compute in; the others are of a CPU."""
 # The weight-only kernels of torch, which carry an underscore as operators without autograd do.
 _pack4 = torch.ops.aten._convert_weight_to_int4pack_for_cpu  # noqa: SLF001
 _product4 = torch.ops.aten._weight_int4pack_mm_for_cpu  # noqa: SLF001
@@ -25,16 +27,16 @@ class Linear(Protocol):
 
 
 class DenseLinear:
-    """float32 weights, float32 result. Fast for many tokens; a row's last bits depend on the number of rows."""
+    """Weights and result of one float type. Fast for many tokens; a row's last bits depend on the number of rows."""
 
     __slots__ = ("_bias", "_weight")
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._weight = weight.float().contiguous()  # [out, in]
-        self._bias = bias if bias is None else bias.float()
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, dtype: torch.dtype = torch.float32) -> None:
+        self._weight = weight.to(dtype).contiguous()  # [out, in]
+        self._bias = bias if bias is None else bias.to(dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.linear(x.float(), self._weight, self._bias)
+        return torch.nn.functional.linear(x.to(self._weight.dtype), self._weight, self._bias)
 
 
 class RowLinear:
@@ -102,8 +104,9 @@ def stacked(weights: Sequence[Stored], kernel: Kernel, bias: Tensor | None = Non
     `int4`: 4-bit matrices keep their codes, others are quantised; where the inputs are no multiple of 32, or too few
     outputs for it to matter, products are taken row by row in float32.
     """
-    if kernel == "float32":
-        return DenseLinear(torch.cat([dense(w) for w in weights]), bias)
+    dtype = DENSE.get(kernel)
+    if dtype is not None:
+        return DenseLinear(torch.cat([dense(w, dtype) for w in weights]), bias, dtype)
     if weights[0].shape[1] % GROUP:
         return RowLinear(torch.cat([dense(w) for w in weights]), bias)
     return Int4Linear(joined4(weights), bias)

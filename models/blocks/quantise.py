@@ -53,9 +53,20 @@ Stored = Tensor | Grouped4 | Grouped8
 """A matrix as its checkpoint holds it; a Tensor is of any float type."""
 
 
-def dense(weight: Stored) -> Tensor:
-    """float32 values of a stored matrix or vector."""
-    return weight.float() if isinstance(weight, Tensor) else weight.dense()
+def dense(weight: Stored, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The values of a stored matrix or vector; a tensor of this type as it is."""
+    return weight.to(dtype) if isinstance(weight, Tensor) else weight.dense().to(dtype)
+
+
+def moved(weight: Stored, device: torch.device) -> Stored:
+    """The same on a device."""
+    match weight:
+        case Grouped4(codes, scale, minimum):
+            return Grouped4(codes.to(device), scale.to(device), minimum.to(device))
+        case Grouped8(codes, scale):
+            return Grouped8(codes.to(device), scale.to(device))
+        case _:
+            return weight.to(device)
 
 
 def rows(weight: Stored, index: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from models.blocks.linear import DenseLinear, Kernel, Linear, RowLinear, stacked
+from models.blocks.linear import DENSE, DenseLinear, Kernel, Linear, RowLinear, stacked
 from models.blocks.mlp import GatedMLP
 from models.blocks.moe import MixtureOfExperts
 from models.blocks.norm import RMSNorm
@@ -51,6 +51,7 @@ class Layer:
     """hidden + attention(norm(hidden)), then + feed-forward(norm(·))."""
 
     __slots__ = (
+        "_dtype",
         "_feed_forward",
         "_heads",
         "_index",
@@ -70,6 +71,7 @@ class Layer:
         self._kv_heads = config.kv_heads
         self._width = config.head_dim
         self._scale = config.head_dim**-0.5
+        self._dtype = DENSE.get(kernel, torch.float32)
         prefix = f"model.layers.{index}."
 
         def norm(name: str, size: int) -> RMSNorm:
@@ -99,7 +101,7 @@ class Layer:
         if self._qk_norm is not None:
             q_norm, k_norm = self._qk_norm
             qk = torch.cat((q_norm(qk[:, :heads]), k_norm(qk[:, heads:])), dim=1)
-        qk = rotation(qk)
+        qk, v = rotation(qk).to(self._dtype), v.to(self._dtype)
         mixed = attention.attend(self._index, qk[:, :heads], qk[:, heads:], v, scale=self._scale)
         if last is not None:
             mixed, hidden = mixed[last], hidden[last]
@@ -123,7 +125,7 @@ def _feed_forward(config: LlamaConfig, weights: Weights, index: int, kernel: Ker
         return _gated(config, weights, prefix, config.inner, kernel)
     router = dense(weights.take(f"{prefix}gate.weight", (moe.experts, config.hidden)))
     experts = [_gated(config, weights, f"{prefix}experts.{e}.", moe.inner, kernel) for e in range(moe.experts)]
-    pick = DenseLinear(router) if kernel == "float32" else RowLinear(router)
+    pick = DenseLinear(router) if kernel in DENSE else RowLinear(router)
     return MixtureOfExperts(pick, experts, moe.top_k, moe.normalise)
 
 

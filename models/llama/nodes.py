@@ -15,7 +15,7 @@ from models.blocks.values import integer, ints, record
 from models.llama.checkpoint import open_checkpoint
 from models.llama.config import read_config
 from models.llama.fused import SHORT, FusedStack
-from models.llama.network import Llama
+from models.llama.network import Llama, kernel_of
 from models.llama.weights import read_weights
 from mstar.errors import Rejected, WeightsError
 from mstar.submodule import STATE, Attention, Call, KVGeometry, Many, Output, Outputs, Packed, Row, Sampling, Step
@@ -46,7 +46,8 @@ class LMSubmodule:
         self.network = network
         self.max_batch = max_batch
         self.sampling: Sampling | None = sampling or Sampling()
-        self.geometry = KVGeometry(config.layers, config.kv_heads, config.head_dim)
+        self.geometry = KVGeometry(config.layers, config.kv_heads, config.head_dim, network.dtype)
+        self.capturable = network.capturable
         self.together = SHORT if isinstance(network.stack, FusedStack) else 1
         self._eos = frozenset(config.eos)
 
@@ -78,9 +79,10 @@ class LMSubmodule:
     def collate(self, calls: Sequence[Call]) -> Packed:
         ids = [self.keys(call)[call.reused if _prompts(call) else 0 :] for call in calls]
         rows = tuple(Row(call=i, tokens=len(part)) for i, part in enumerate(ids))
-        tensors = {"ids": torch.from_numpy(np.concatenate(ids))}  # [tokens] int64
+        device = self.network.device
+        tensors = {"ids": torch.from_numpy(np.concatenate(ids)).to(device)}  # [tokens] int64
         if any(row.tokens > 1 for row in rows):
-            tensors["last"] = torch.tensor([row.tokens for row in rows]).cumsum(0) - 1  # [calls]
+            tensors["last"] = (torch.tensor([row.tokens for row in rows]).cumsum(0) - 1).to(device)  # [calls]
         return Packed(tensors, rows)
 
     def forward(self, packed: Packed, step: Step) -> Outputs:
@@ -147,20 +149,17 @@ def _max_tokens(call: Call) -> int:
     return value
 
 
-def load_network(path: Path, kernel: Kernel = "int4", *, fused: bool = True) -> Llama:
+def load_network(path: Path, kernel: Kernel = "int4", *, fused: bool = True, device: str = "cpu") -> Llama:
     """The network of a hub folder, a GGUF file or a folder with one (see `Llama`); raises WeightsError."""
     checkpoint = open_checkpoint(path)
     config = read_config(checkpoint)
-    return Llama(config, read_weights(checkpoint, config), kernel, fused=fused)
+    return Llama(config, read_weights(checkpoint, config), kernel, fused=fused, device=device)
 
 
 def language_model(settings: Mapping[str, Value]) -> LMSubmodule:
-    """Settings: `llm` (path of the checkpoint), `llm_kernel` ("int4", the default, or "float32")."""
-    path, kernel = settings.get("llm"), settings.get("llm_kernel", "int4")
+    """Settings: `llm` (path of the checkpoint), `llm_kernel` and `device` (see `kernel_of`)."""
+    path = settings.get("llm")
     if not isinstance(path, str):
         raise WeightsError(f"llm must be the path of a checkpoint, not {path!r}")
-    match kernel:
-        case "int4" | "float32":
-            return LMSubmodule(load_network(Path(path), kernel))
-        case _:
-            raise WeightsError(f"llm_kernel {kernel!r} is not supported (int4, float32)")
+    kernel, device = kernel_of(settings)
+    return LMSubmodule(load_network(Path(path), kernel, device=device))

@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType, dequantize
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from models.blocks.quantise import Grouped4, Grouped8, Stored
+from models.blocks.quantise import Grouped4, Grouped8, Stored, moved
 from models.llama.checkpoint import Checkpoint, HubFolder
 from models.llama.config import LlamaConfig
 from models.llama.gguf_file import GgufFile, GgufTensor
@@ -64,6 +64,22 @@ class HubWeights:
         if not tensor.is_floating_point():
             raise WeightsError(f"{file}: tensor {name} is {tensor.dtype}, not a float type")
         return tensor
+
+
+class MovedWeights:
+    """Weights that are moved to a device as they are taken."""
+
+    __slots__ = ("_device", "_weights")
+
+    def __init__(self, weights: Weights, device: torch.device) -> None:
+        self._weights = weights
+        self._device = device
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Stored:
+        return moved(self._weights.take(name, shape), self._device)
 
 
 def _locate(path: Path) -> Mapping[str, Path]:

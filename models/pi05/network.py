@@ -1,4 +1,8 @@
-"""The networks of π0.5: PaliGemma's language model over the prefix, and the action expert over the prefix's K/V."""
+"""The networks of π0.5: PaliGemma's language model over the prefix, and the action expert over the prefix's K/V.
+
+`dtype` is that of the layers' products and attention, hence of the K/V. Norms, what layers add to, and what the expert
+is told of time and takes and gives as actions are float32.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +30,19 @@ def _gelu(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-def _linear(weights: Tensors, name: str, out: int, width: int) -> DenseLinear:
-    return DenseLinear(weights.take(f"{name}.weight", (out, width)), weights.take(f"{name}.bias", (out,)))
+def _linear(weights: Tensors, name: str, out: int, width: int, dtype: torch.dtype = torch.float32) -> DenseLinear:
+    return DenseLinear(weights.take(f"{name}.weight", (out, width)), weights.take(f"{name}.bias", (out,)), dtype)
 
 
 class Eyes:
     """SigLIP, then a projection to the width of the prefix. Features keep their scale: no division by sqrt(width)."""
 
-    def __init__(self, config: Pi05Config, weights: Tensors) -> None:
+    def __init__(self, config: Pi05Config, weights: Tensors, dtype: torch.dtype = torch.float32) -> None:
         """Raises WeightsError."""
         model = Under(weights, f"{PALIGEMMA}model.")
-        self._siglip = Siglip(config.vision, Under(model, "vision_tower.vision_model."))
-        self._project = _linear(model, "multi_modal_projector.linear", config.prefix.width, config.vision.hidden)
+        self._siglip = Siglip(config.vision, Under(model, "vision_tower.vision_model."), dtype)
+        project = "multi_modal_projector.linear"
+        self._project = _linear(model, project, config.prefix.width, config.vision.hidden, dtype)
 
     @property
     def device(self) -> torch.device:
@@ -45,7 +50,7 @@ class Eyes:
 
     def __call__(self, pictures: Tensor) -> Tensor:
         """pictures [n, 3, image, image] float32 in [-1, 1] → [n, tokens, width] float32."""
-        return self._project(self._siglip(pictures))
+        return self._project(self._siglip(pictures)).float()
 
 
 class _Block:
@@ -53,7 +58,7 @@ class _Block:
 
     __slots__ = ("_heads", "_index", "_output", "_qkv", "_scale", "_width", "feed")
 
-    def __init__(self, config: GemmaConfig, weights: Tensors, index: int) -> None:
+    def __init__(self, config: GemmaConfig, weights: Tensors, index: int, dtype: torch.dtype) -> None:
         self._index = index
         self._heads = config.heads
         self._width = config.head_dim
@@ -65,17 +70,17 @@ class _Block:
 
         qkv = [matrix(f"self_attn.{name}_proj", out, config.width) for name, out in (("q", q), ("k", kv), ("v", kv))]
         gate_up = [matrix(f"mlp.{name}_proj", config.inner, config.width) for name in ("gate", "up")]
-        self._qkv = DenseLinear(torch.cat(qkv))
-        self._output = DenseLinear(matrix("self_attn.o_proj", config.width, q))
-        down = DenseLinear(matrix("mlp.down_proj", config.width, config.inner))
-        self.feed = GatedMLP(DenseLinear(torch.cat(gate_up)), down, config.inner, _gelu)
+        self._qkv = DenseLinear(torch.cat(qkv), dtype=dtype)
+        self._output = DenseLinear(matrix("self_attn.o_proj", config.width, q), dtype=dtype)
+        down = DenseLinear(matrix("mlp.down_proj", config.width, config.inner), dtype=dtype)
+        self.feed = GatedMLP(DenseLinear(torch.cat(gate_up), dtype=dtype), down, config.inner, _gelu)
 
     def attend(self, x: Tensor, rotation: Rotation, attention: Attention) -> Tensor:
         """x [tokens, width] → what each token's heads see, [tokens, heads · dim]; K/V go where the rows say."""
         qkv = self._qkv(x).unflatten(1, (-1, self._width))  # [tokens, heads + 2 * kv_heads, dim]
         kv_heads = (qkv.shape[1] - self._heads) // 2
         qk, v = qkv[:, :-kv_heads], qkv[:, -kv_heads:]
-        qk = rotation(qk)
+        qk = rotation(qk).to(v.dtype)
         seen = attention.attend(self._index, qk[:, : self._heads], qk[:, self._heads :], v, scale=self._scale)
         return seen.flatten(1)
 
@@ -87,8 +92,9 @@ class _Block:
 class Prefix:
     """PaliGemma's language model (Gemma 2B) over pictures and prompt."""
 
-    def __init__(self, config: Pi05Config, weights: Tensors) -> None:
+    def __init__(self, config: Pi05Config, weights: Tensors, dtype: torch.dtype = torch.float32) -> None:
         """Raises WeightsError."""
+        self.dtype = dtype
         gemma = config.prefix
         paligemma = Under(weights, PALIGEMMA)
         model = Under(paligemma, "model.language_model.")
@@ -96,7 +102,7 @@ class Prefix:
         tied = "lm_head.weight" in paligemma
         self._embedding = paligemma.take("lm_head.weight", shape) if tied else model.take("embed_tokens.weight", shape)
         self._frequencies = _frequencies(config, self._embedding.device)
-        self._blocks = tuple(_Block(gemma, model, index) for index in range(gemma.depth))
+        self._blocks = tuple(_Block(gemma, model, index, dtype) for index in range(gemma.depth))
 
         def norm(name: str) -> RMSNorm:
             return RMSNorm(1 + model.take(f"{name}.weight", (gemma.width,)).float(), config.eps)
@@ -133,12 +139,12 @@ class Prefix:
 class Expert:
     """The action expert (Gemma 300M with adaptive norms): noisy actions and a time in, their velocity out."""
 
-    def __init__(self, config: Pi05Config, weights: Tensors) -> None:
+    def __init__(self, config: Pi05Config, weights: Tensors, dtype: torch.dtype = torch.float32) -> None:
         """Raises WeightsError."""
         gemma, dim = config.expert, config.action_dim
         width = self._width = gemma.width
         model = Under(weights, EXPERT)
-        self._blocks = tuple(_Block(gemma, model, index) for index in range(gemma.depth))
+        self._blocks = tuple(_Block(gemma, model, index, dtype) for index in range(gemma.depth))
         names = [f"layers.{i}.{name}" for i in range(gemma.depth) for name in _NORMS] + ["norm"]
         dense = [model.take(f"{name}.dense.weight", (3 * width, width)) for name in names]
         biases = [model.take(f"{name}.dense.bias", (3 * width,)) for name in names]

@@ -12,16 +12,19 @@ from models.siglip.config import SiglipConfig
 
 
 class Siglip:
-    """Names as in the public layout, from `embeddings.patch_embedding.weight` to `post_layernorm.bias`."""
+    """Names as in the public layout, from `embeddings.patch_embedding.weight` to `post_layernorm.bias`.
 
-    def __init__(self, config: SiglipConfig, weights: Tensors) -> None:
+    `dtype`: of the layers' products and attention; patches, norms and what layers add to are float32.
+    """
+
+    def __init__(self, config: SiglipConfig, weights: Tensors, dtype: torch.dtype = torch.float32) -> None:
         """Raises WeightsError for a tensor that is missing or of another shape."""
         self.config = config
         patch = (config.hidden, 3, config.patch, config.patch)
         self._patch = weights.take("embeddings.patch_embedding.weight", patch).float()
         self._patch_bias = weights.take("embeddings.patch_embedding.bias", (config.hidden,)).float()
         self._positions = weights.take("embeddings.position_embedding.weight", (config.tokens, config.hidden)).float()
-        self._layers = tuple(_Layer(config, weights, f"encoder.layers.{i}.") for i in range(config.layers))
+        self._layers = tuple(_Layer(config, weights, f"encoder.layers.{i}.", dtype) for i in range(config.layers))
         self._post = _Norm(weights, "post_layernorm", config)
 
     @property
@@ -54,7 +57,7 @@ class _Layer:
 
     __slots__ = ("_down", "_heads", "_norm1", "_norm2", "_output", "_qkv", "_up")
 
-    def __init__(self, config: SiglipConfig, weights: Tensors, prefix: str) -> None:
+    def __init__(self, config: SiglipConfig, weights: Tensors, prefix: str, dtype: torch.dtype) -> None:
         self._heads = config.heads
         self._norm1 = _Norm(weights, f"{prefix}layer_norm1", config)
         self._norm2 = _Norm(weights, f"{prefix}layer_norm2", config)
@@ -62,7 +65,7 @@ class _Layer:
         def linear(names: tuple[str, ...], out: int, width: int) -> DenseLinear:
             matrices = [weights.take(f"{prefix}{name}.weight", (out, width)) for name in names]
             biases = [weights.take(f"{prefix}{name}.bias", (out,)) for name in names]
-            return DenseLinear(torch.cat(matrices), torch.cat(biases))
+            return DenseLinear(torch.cat(matrices), torch.cat(biases), dtype)
 
         self._qkv = linear(tuple(f"self_attn.{name}_proj" for name in "qkv"), config.hidden, config.hidden)
         self._output = linear(("self_attn.out_proj",), config.hidden, config.hidden)

@@ -30,7 +30,11 @@ class Rotation:
         """x [..., tokens, heads, head_dim] → the same, rotated."""
         swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
         rotated: Tensor = x * self.cos.unsqueeze(-2) + swapped * self.sin.unsqueeze(-2)
-        return rotated
+        return rotated.to(x.dtype)
+
+    def to(self, device: torch.device) -> Rotation:
+        """The same on a device."""
+        return Rotation(self.cos.to(device), self.sin.to(device))
 
     def of(self, tokens: Tensor) -> Rotation:
         """Those of the tokens with these indices [..., n]."""
@@ -60,7 +64,7 @@ def places(clip: Clip, frames: int, first: int = 0, device: str = "cpu") -> Tens
 
 
 class Norm:
-    """Layer norm; without weights it only centres and scales."""
+    """Layer norm in float32."""
 
     __slots__ = ("_bias", "_weight", "_width")
 
@@ -74,16 +78,20 @@ class Norm:
 
 
 class Affine:
-    """x [..., width] → [..., out]."""
+    """x [..., width] → [..., out] of the type that the weights say products have."""
 
     __slots__ = ("_bias", "_weight")
 
     def __init__(self, weights: Weights, name: str, out: int, width: int) -> None:
-        self._weight = weights.take(f"{name}.weight", out, width)
-        self._bias = weights.take(f"{name}.bias", out)
+        self._weight = weights.take(f"{name}.weight", out, width).to(weights.dtype)
+        self._bias = weights.take(f"{name}.bias", out).to(weights.dtype)
+
+    @property
+    def device(self) -> torch.device:
+        return self._weight.device
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x, self._weight, self._bias)
+        return F.linear(x.to(self._weight.dtype), self._weight, self._bias)
 
 
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -106,7 +114,7 @@ class Layer:
         self._down = Affine(weights, f"{prefix}.mlp.fc2", width, hidden)
 
     def __call__(self, x: Tensor, rotate: Callable[[Tensor], Tensor], mix: Mix) -> Tensor:
-        """x [..., tokens, width] → the same."""
+        """x [..., tokens, width] float32 → the same."""
         qkv = self._qkv(self._norm1(x)).unflatten(-1, (3, self._heads, -1))
         q, k, v = qkv.unbind(-3)
         x = x + self._out(mix(rotate(q), rotate(k), v).flatten(-2))
@@ -129,8 +137,8 @@ class Encoder:
         self._sizes = sizes
         self._normalised = normalised
         kernel = (clip.tubelet, clip.patch, clip.patch)
-        self._patch = weights.take("encoder.patch_embed.proj.weight", sizes.width, 3, *kernel)
-        self._patch_bias = weights.take("encoder.patch_embed.proj.bias", sizes.width)
+        self._patch = weights.take("encoder.patch_embed.proj.weight", sizes.width, 3, *kernel).to(weights.dtype)
+        self._patch_bias = weights.take("encoder.patch_embed.proj.bias", sizes.width).to(weights.dtype)
         self._layers = [Layer(weights, f"encoder.blocks.{n}", sizes) for n in range(sizes.depth)]
         self._norm = Norm(weights, "encoder.norm", sizes.width)
 
@@ -139,15 +147,15 @@ class Encoder:
         return self._patch.device
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """pixels [clips, frames, 3, size, size] → tokens [clips, frames / tubelet · patches, width].
+        """pixels [clips, frames, 3, size, size] → tokens [clips, frames / tubelet · patches, width] float32.
 
         Fewer frames than a tubelet are repeated to fill one; frames beyond the last whole tubelet are not seen.
         """
         if pixels.shape[1] < self.clip.tubelet:
             pixels = pixels.repeat(1, self.clip.tubelet, 1, 1, 1)
-        video = pixels.to(self.device).transpose(1, 2)  # [clips, 3, frames, size, size]
+        video = pixels.to(self._patch.dtype).transpose(1, 2)  # [clips, 3, frames, size, size]
         patched = F.conv3d(video, self._patch, self._patch_bias, stride=self._patch.shape[2:])
-        x = patched.flatten(2).transpose(1, 2)
+        x = patched.flatten(2).transpose(1, 2).float()
         rotate = rotation(self._sizes.head_dim, places(self.clip, patched.shape[2], device=str(self.device)))
         for layer in self._layers:
             x = layer(x, rotate, attend)

@@ -28,10 +28,14 @@ class MaskedPredictor:
         self._norm = Norm(weights, "predictor.predictor_norm", sizes.width)
         self._out = Affine(weights, "predictor.predictor_proj", width, sizes.width)
 
+    @property
+    def device(self) -> torch.device:
+        return self._mask.device
+
     @torch.inference_mode()
     def __call__(self, tokens: Tensor, context: Tensor, target: Tensor) -> Tensor:
         """tokens [n, width] of a whole clip; context [c], target [t] int64: their places in it → [t, width]."""
-        seen = self._embed(tokens[context])
+        seen = self._embed(tokens[context]).float()
         x = torch.cat((seen, self._mask.expand(len(target), -1)))[None]
         steps = -(-len(tokens) // self._clip.patches)
         everywhere = rotation(self._sizes.head_dim, places(self._clip, steps, device=str(tokens.device)))
@@ -54,6 +58,10 @@ class Classifier:
         self._cross = _PoolerLayer(weights, "pooler.cross_attention_layer", "cross_attn", sizes)
         self._query = weights.take("pooler.query_tokens", 1, 1, sizes.width)
         self._classes = Affine(weights, "classifier", len(config.labels), sizes.width)
+
+    @property
+    def device(self) -> torch.device:
+        return self._query.device
 
     @torch.inference_mode()
     def pool(self, tokens: Tensor) -> Tensor:

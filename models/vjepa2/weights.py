@@ -23,7 +23,9 @@ from mstar.errors import WeightsError
 
 
 class Weights(Protocol):
-    """Tensors by name."""
+    """Tensors by name. `dtype`: what products are to be computed in."""
+
+    dtype: torch.dtype
 
     def take(self, name: str, *shape: int) -> Tensor:
         """float32. Raises WeightsError: missing, or of another shape."""
@@ -33,9 +35,12 @@ class Weights(Protocol):
 class Loaded:
     """Tensors read from a file; what was never taken is named by `untaken`."""
 
-    __slots__ = ("_device", "_path", "_taken", "_tensors")
+    __slots__ = ("_device", "_path", "_taken", "_tensors", "dtype")
 
-    def __init__(self, path: Path, tensors: Mapping[str, Tensor], device: str = "cpu") -> None:
+    def __init__(
+        self, path: Path, tensors: Mapping[str, Tensor], device: str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.dtype = dtype
         self._path = path
         self._tensors = dict(tensors)
         self._taken: set[str] = set()
@@ -58,9 +63,10 @@ class Loaded:
 class Drawn:
     """Random weights, the same for the same seed and name: a network to try things with, without a checkpoint."""
 
-    __slots__ = ("_device", "_seed")
+    __slots__ = ("_device", "_seed", "dtype")
 
-    def __init__(self, seed: int = 0, device: str = "cpu") -> None:
+    def __init__(self, seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        self.dtype = dtype
         self._seed = seed
         self._device = device
 
@@ -84,7 +90,7 @@ def hash_of(name: str) -> int:
     return value
 
 
-def read_weights(path: Path, device: str = "cpu") -> Loaded:
+def read_weights(path: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Loaded:
     """A hub folder (`model.safetensors`), a folder with one Meta file, or such a file (`.pt`, `.pth`, `.safetensors`).
 
     Pickled code is never run: `.pt` files are read with torch's restricted unpickler. Raises WeightsError.
@@ -102,7 +108,7 @@ def read_weights(path: Path, device: str = "cpu") -> Loaded:
         raise WeightsError(f"{file}: {str(cause).splitlines()[0]}") from None
     named = {_plain(name): tensor for name, tensor in tensors.items()}
     hub = any(".layer." in name for name in named)
-    return Loaded(file, _from_hub(file, named) if hub else _from_meta(named), device)
+    return Loaded(file, _from_hub(file, named) if hub else _from_meta(named), device, dtype)
 
 
 def _file_of(path: Path) -> Path:

@@ -96,7 +96,9 @@ class ActionPredictor:
         self._layers = [Layer(weights, f"predictor.predictor_blocks.{n}", sizes) for n in range(sizes.depth)]
         self._norm = Norm(weights, "predictor.predictor_norm", sizes.width)
         self._out = Affine(weights, "predictor.predictor_proj", width, sizes.width)
-        self._rotation = self._rotations()
+        self.dtype = weights.dtype
+        self.device = self._embed.device
+        self._rotation = self._rotations().to(self.device)
 
     def _rotations(self) -> Rotation:
         """Angles of every token of every frame [steps, frame_tokens, head_dim]; action and state have a time only."""
@@ -127,14 +129,16 @@ class ActionPredictor:
         return [part.unflatten(0, (f.candidates, f.count, shape)) for part, f in zip(parts, batch, strict=True)]
 
     def predicted(self, hidden: Tensor) -> Tensor:
-        """Hidden states of a frame [..., frame_tokens, width] → tokens of the next [..., patches, encoder width]."""
-        return self._out(self._norm(hidden[..., 2:, :]))
+        """Hidden states of a frame [..., frame_tokens, width] → tokens of the next [..., patches, encoder width], both
+        float32.
+        """
+        return self._out(self._norm(hidden[..., 2:, :])).float()
 
     def _embedded(self, frames: Frames) -> Tensor:
         """[candidates, frames, frame_tokens, width]; tokens that all candidates share are embedded once."""
         patches = self._embed(frames.tokens).expand(frames.candidates, -1, -1, -1)
         conditions = torch.stack((self._action(frames.actions), self._state(frames.states)), dim=2)
-        return torch.cat((conditions, patches), dim=2)
+        return torch.cat((conditions, patches), dim=2).float()
 
     def _turns(self, frames: Frames) -> Rotation:
         """[candidates · frames · frame_tokens, head_dim]."""

@@ -46,6 +46,8 @@ EVERY = 250
 class Learned:
     """Weights that a network takes, and that are trained: `parameters` by name."""
 
+    dtype = torch.float32
+
     def __init__(self, seed: int) -> None:
         self.parameters: dict[str, nn.Parameter] = {}
         self._generator = torch.Generator().manual_seed(seed)

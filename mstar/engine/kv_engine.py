@@ -14,7 +14,7 @@ from mstar.engine.api import Deferred, Failed, Firing, Outcome, Partial
 from mstar.engine.attention.backend import PagedRow, PlannedAttention
 from mstar.engine.attention.choose import MakeBackend, torch_backend
 from mstar.engine.batch import attempt, call_of, check_step, commit_state, conclude, count, groups, isolate
-from mstar.engine.finish import finish
+from mstar.engine.device import stepping
 from mstar.engine.kv.image import RequestImage, check_image, image_of, install
 from mstar.engine.kv.pages import OutOfPages
 from mstar.engine.kv.part import Part, Prepared
@@ -71,10 +71,9 @@ class KVCacheEngine:
         check_step(firings)
         part = self._parts[firings[0].component]
         outcomes: list[Outcome] = []
-        with torch.inference_mode():
+        with torch.inference_mode(), stepping(part.settings.device):
             for group in groups(firings, part.submodule.max_batch):
                 outcomes += self._group(part, group)
-        finish(part.settings.device)
         count(outcomes, self._counters)
         return outcomes
 

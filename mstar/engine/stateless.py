@@ -9,7 +9,7 @@ import torch
 
 from mstar.engine.api import Deferred, Failed, Firing, Outcome
 from mstar.engine.batch import call_of, check_step, commit_state, conclude, count, groups, isolate
-from mstar.engine.finish import finish
+from mstar.engine.device import stepping
 from mstar.engine.kv.image import RequestImage
 from mstar.engine.states import StateStore
 from mstar.submodule import Step, Submodule
@@ -36,10 +36,9 @@ class StatelessEngine:
         check_step(firings)
         submodule = self._submodules[firings[0].component]
         outcomes: list[Outcome] = []
-        with torch.inference_mode():
+        with torch.inference_mode(), stepping(self._device):
             for group in groups(firings, submodule.max_batch):
                 outcomes += isolate(group, lambda part: self._execute(submodule, part), self._counters)
-        finish(self._device)
         count(outcomes, self._counters)
         return outcomes
 

@@ -37,6 +37,8 @@ TINY = Size(hidden=256, inner=512, layers=3, heads=4, kv_heads=2, head_dim=64, v
 class RandomDecoder:
     """Walks `prefill` (input `tokens`) and `decode` (input `token`); output `token`."""
 
+    capturable = True
+
     def __init__(
         self, size: Size, device: str, dtype: torch.dtype = torch.bfloat16, *, sampling: Sampling | None = None
     ) -> None:

@@ -38,7 +38,7 @@ class Sounding:
         if value is None:
             return cls(np.zeros(0, np.int64), snac.begin(), 0, fresh())
         got = record(value)
-        tails = tuple(tail for tail in items(got["tails"]) if isinstance(tail, Tensor))
+        tails = tuple(tail.to(snac.device) for tail in items(got["tails"]) if isinstance(tail, Tensor))
         quiet = None if got["quiet"] is None else floats(got["quiet"])
         opening = Opening(quiet, integer(got["emitted"]), integer(got["trimmed"]))
         return cls(ints(got["codes"]), Carried(integer(got["steps"]), tails), integer(got["sentence"]), opening)
@@ -120,7 +120,7 @@ class CodecSubmodule:
     def _decode(self, group: Sequence[_Due]) -> list[tuple[NDArray[np.float32], Sounding]]:
         """New samples and next state of calls of one shape."""
         sound, carried = self.snac.push(
-            [torch.from_numpy(level) for level in levels(np.stack([due.codes for due in group]))],
+            _levels([due.codes for due in group], self.snac.device),
             [due.state.carried for due in group],
             last=group[0].last,
             noise=[due.noise for due in group if due.noise is not None],
@@ -186,11 +186,16 @@ class WindowSubmodule:
 
     def _decode(self, group: Sequence[_Window]) -> NDArray[np.float32]:
         """[windows, samples of a frame]."""
-        codes = [torch.from_numpy(level) for level in levels(np.stack([each.codes for each in group]))]
+        codes = _levels([each.codes for each in group], self.snac.device)
         sound = self.snac.decode(codes, [each.noise for each in group if each.noise is not None])
         frame = self.snac.config.frame * self.snac.config.hop
         pcm: NDArray[np.float32] = sound[:, frame : 2 * frame].cpu().numpy()
         return pcm
+
+
+def _levels(codes: Sequence[Ints], device: torch.device) -> list[Tensor]:
+    """Codes of several sounds, each [n], by level [sounds, …]."""
+    return [torch.from_numpy(level).to(device) for level in levels(np.stack(codes))]
 
 
 def _codes(chunk: Value) -> Ints:

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from models.blocks.values import integer, ints, record
-from models.llama.network import Llama
+from models.llama.network import Llama, kernel_of
 from models.llama.nodes import LMSubmodule
 from models.orpheus.model import LONGEST
 from models.orpheus.nodes.checkpoints import speech_model
 from models.orpheus.tokens import SpeechTokens
-from mstar.errors import Rejected, WeightsError
-from mstar.submodule import STATE, Call, Many, Output, Outputs, Packed, Rows, Sampling, Step
+from mstar.errors import Rejected
+from mstar.submodule import STATE, Attention, Call, Many, Output, Outputs, Packed, Rows, Sampling, Step
 from mstar.tensors import Value
 
 SAMPLING = Sampling(temperature=0.6, top_p=0.8, repetition_penalty=1.3)
@@ -92,6 +93,7 @@ class SpeechLMSubmodule:
         self.max_batch = max_batch
         self.geometry = self.lm.geometry
         self.together = self.lm.together
+        self.capturable = self.lm.capturable
         self.sampling: Sampling | None = sampling
 
     def keys(self, call: Call) -> np.ndarray:
@@ -109,7 +111,17 @@ class SpeechLMSubmodule:
         return self.lm.collate([_plain(call) for call in calls])
 
     def forward(self, packed: Packed, step: Step) -> Outputs:
-        drawn = self.lm.forward(packed, replace(step, calls=[_plain(call) for call in step.calls]))
+        if step.attention is None:
+            raise ValueError("a language model needs a KV engine")
+        return self.conclude(self.compute(packed.tensors, step.attention), packed, step)
+
+    def compute(self, tensors: Mapping[str, Tensor], attention: Attention) -> Mapping[str, Tensor]:
+        """See `LMSubmodule.compute`."""
+        return self.lm.compute(tensors, attention)
+
+    def conclude(self, computed: Mapping[str, Tensor], packed: Packed, step: Step) -> Outputs:
+        """The tokens drawn, and the codes that they are."""
+        drawn = self.lm.conclude(computed, packed, replace(step, calls=[_plain(call) for call in step.calls]))
         columns = [map(_value, drawn[name]) for name in ("token", "usage", STATE)]
         each = [self._outputs(call, integer(token), *of) for call, token, *of in zip(step.calls, *columns, strict=True)]
         return {name: [outputs[name] for outputs in each] for name in each[0]}
@@ -157,11 +169,8 @@ def _plain(call: Call) -> Call:
 
 
 def lm(settings: Mapping[str, Value]) -> SpeechLMSubmodule:
-    """The language model. Setting `llm_kernel`: "int4" (the default) or "float32"."""
+    """The language model. Settings `llm_kernel` and `device`: see `models.llama.network.kernel_of`."""
     model = speech_model(settings)
     config = replace(model.config, eos=(model.tokens.end_of_speech,))
-    match settings.get("llm_kernel", "int4"):
-        case "int4" | "float32" as kernel:
-            return SpeechLMSubmodule(Llama(config, model.weights, kernel), model.tokens)
-        case kernel:
-            raise WeightsError(f"llm_kernel {kernel!r} is not supported (int4, float32)")
+    kernel, device = kernel_of(settings)
+    return SpeechLMSubmodule(Llama(config, model.weights, kernel, device=device), model.tokens)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.blocks.precision import precision
 from models.blocks.values import floats, integer, items, record
 from models.pi05.config import Pi05Config
 from models.pi05.flow import Guide, advance, times
@@ -38,7 +39,8 @@ class LLM:
         self._config = config
         self._prefix = prefix
         self._expert = expert
-        self.geometry = KVGeometry(config.prefix.depth, config.prefix.kv_heads, config.prefix.head_dim)
+        gemma = config.prefix
+        self.geometry = KVGeometry(gemma.depth, gemma.kv_heads, gemma.head_dim, prefix.dtype)
         self._modulation = lru_cache(maxsize=4)(self._modulation_of)
 
     def keys(self, call: Call) -> np.ndarray:
@@ -133,8 +135,8 @@ def _tensor(call: Call, name: str) -> Tensor:
 
 def llm(settings: Mapping[str, Value]) -> LLM:
     """The node; settings as in `models.pi05.model`."""
-    config, weights = policy(settings).config, tensors(settings)
-    return LLM(config, Prefix(config, weights), Expert(config, weights))
+    config, weights, dtype = policy(settings).config, tensors(settings), precision(settings)
+    return LLM(config, Prefix(config, weights, dtype), Expert(config, weights, dtype))
 
 
 def act(settings: Mapping[str, Value]) -> Act:

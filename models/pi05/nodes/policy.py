@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from models.blocks.precision import device_of
 from models.blocks.tensors import RandomTensors, Tensors, Under
 from models.pi05.config import Pi05Config
 from models.pi05.model import FLOW_STEPS
@@ -54,8 +55,7 @@ def policy(settings: Mapping[str, Value]) -> Policy:
 def tensors(settings: Mapping[str, Value]) -> Tensors:
     """The policy's weights, on the rank's device. Raises WeightsError."""
     folder = folder_of(settings)
-    device = settings.get("device", "cpu")
-    return Under(_weights(folder) if folder else RandomTensors(), "", device if isinstance(device, str) else "cpu")
+    return Under(_weights(folder) if folder else RandomTensors(), "", device_of(settings))
 
 
 def steps_of(call: Call) -> int:

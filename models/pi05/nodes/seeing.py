@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from models.blocks.precision import precision
 from models.pi05.network import Eyes
 from models.pi05.nodes.policy import policy, tensors
 from mstar.submodule import Call, Output, Outputs, Packed, Step
@@ -37,4 +38,4 @@ class VitEncoder:
 
 def vit_encoder(settings: Mapping[str, Value]) -> VitEncoder:
     """The node; settings as in `models.pi05.model`."""
-    return VitEncoder(Eyes(policy(settings).config, tensors(settings)))
+    return VitEncoder(Eyes(policy(settings).config, tensors(settings), precision(settings)))

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import torch
+
+from models.blocks.precision import device_of, precision
 from models.vjepa2.config import (
     TINY_VIDEO,
     TINY_WORLD,
@@ -49,7 +52,7 @@ class World:
 
 def video(settings: Mapping[str, Value]) -> Video:
     """The setting `video`: a hub folder. Raises WeightsError."""
-    return _video(_path(settings, "video"), _device(settings))
+    return _video(_path(settings, "video"), *_place(settings))
 
 
 def world(settings: Mapping[str, Value]) -> World:
@@ -58,17 +61,17 @@ def world(settings: Mapping[str, Value]) -> World:
     Raises WeightsError.
     """
     path = _path(settings, "world")
-    return _world(None if path is None else world_path(str(path)), _device(settings))
+    return _world(None if path is None else world_path(str(path)), *_place(settings))
 
 
 def classifier(settings: Mapping[str, Value]) -> Classifier:
     """The setting `classifier`: a hub folder of a video classifier. Raises WeightsError."""
-    return _classifier(_path(settings, "classifier"), _device(settings))
+    return _classifier(_path(settings, "classifier"), *_place(settings))
 
 
 def classifier_encoder(settings: Mapping[str, Value]) -> Encoder:
     """The encoder that lies in the classifier's folder. Raises WeightsError."""
-    return _classifier_encoder(_path(settings, "classifier"), _device(settings))
+    return _classifier_encoder(_path(settings, "classifier"), *_place(settings))
 
 
 def _path(settings: Mapping[str, Value], name: str) -> Path | None:
@@ -81,23 +84,22 @@ def _path(settings: Mapping[str, Value], name: str) -> Path | None:
     return Path(path)
 
 
-def _device(settings: Mapping[str, Value]) -> str:
-    device = settings.get("device")
-    return device if isinstance(device, str) else "cpu"
+def _place(settings: Mapping[str, Value]) -> tuple[str, torch.dtype]:
+    return device_of(settings), precision(settings)
 
 
 @cache
-def _video(path: Path | None, device: str) -> Video:
+def _video(path: Path | None, device: str, dtype: torch.dtype) -> Video:
     config = TINY_VIDEO if path is None else read_video_config(path)
-    weights = _weights(path, device)
+    weights = _weights(path, device, dtype)
     encoder = Encoder(weights, config.clip, config.encoder)
     return Video(config, encoder, MaskedPredictor(weights, config))
 
 
 @cache
-def _world(path: Path | None, device: str) -> World:
+def _world(path: Path | None, device: str, dtype: torch.dtype) -> World:
     config = TINY_WORLD if path is None else read_world_config(path)
-    weights = _weights(path, device)
+    weights = _weights(path, device, dtype)
     encoder = Encoder(weights, config.clip, config.encoder, normalised=True)
     decoder = PixelDecoder(weights, config.clip, config.encoder.width) if config.decoder else None
     found = World(config, encoder, ActionPredictor(weights, config), decoder)
@@ -108,18 +110,18 @@ def _world(path: Path | None, device: str) -> World:
 
 
 @cache
-def _classifier(path: Path | None, device: str) -> Classifier:
+def _classifier(path: Path | None, device: str, dtype: torch.dtype) -> Classifier:
     config = TINY_VIDEO if path is None else read_video_config(path)
-    return Classifier(_weights(path, device), config)
+    return Classifier(_weights(path, device, dtype), config)
 
 
 @cache
-def _classifier_encoder(path: Path | None, device: str) -> Encoder:
+def _classifier_encoder(path: Path | None, device: str, dtype: torch.dtype) -> Encoder:
     if path is None:
-        return _video(None, device).encoder
+        return _video(None, device, dtype).encoder
     config = read_video_config(path)
-    return Encoder(_weights(path, device), config.clip, config.encoder)
+    return Encoder(_weights(path, device, dtype), config.clip, config.encoder)
 
 
-def _weights(path: Path | None, device: str) -> Weights:
-    return Drawn(TINY_SEED, device) if path is None else read_weights(path, device)
+def _weights(path: Path | None, device: str, dtype: torch.dtype) -> Weights:
+    return Drawn(TINY_SEED, device) if path is None else read_weights(path, device, dtype)

@@ -110,7 +110,8 @@ class ImaginingSubmodule:
         self._network = network
         self._fold = fold
         self._labels = tuple(f"group {n}" for n in range(sequences))
-        self.geometry = KVGeometry(sizes.depth, sizes.heads * fold, sizes.head_dim, labels=(MAIN, *self._labels))
+        labels = (MAIN, *self._labels)
+        self.geometry = KVGeometry(sizes.depth, sizes.heads * fold, sizes.head_dim, network.dtype, labels)
 
     def keys(self, call: Call) -> np.ndarray:
         """Of the main sequence, into which nothing is put."""
@@ -150,7 +151,7 @@ class ImaginingSubmodule:
 
     def _frames(self, call: Call) -> Frames:
         step, moves = record(call.inputs["step"]), array(call.inputs["moves"])
-        tokens, poses = tensor(step["tokens"]), array(step["poses"])
+        tokens, poses = tensor(step["tokens"]).to(self._network.device), array(step["poses"])
         new = slice(poses.shape[1] - tokens.shape[1], poses.shape[1])
         # Products may be summed in another order where strides are others, and what has travelled is contiguous.
         parts = (part[:, new].copy() for part in (moves, _spread(poses, len(moves))))

@@ -136,7 +136,8 @@ def score(settings: Mapping[str, Value]) -> Each:
 
     def run(call: Call) -> Mapping[str, Output]:
         step, target = record(call.inputs["step"]), tensor(call.inputs["target"])
-        energy = (tensor(step["tokens"])[:, 0] - target).abs().mean(dim=(1, 2))
+        tokens = tensor(step["tokens"])[:, 0]
+        energy = (tokens - target.to(tokens.device)).abs().mean(dim=(1, 2))
         return {"energy": energy.cpu().numpy(), "onward": None if last(call) else step}
 
     return Each(run, ("energy", "onward"), stop=lambda call, _: last(call))

@@ -29,7 +29,8 @@ class EncoderSubmodule:
         self._network = network
 
     def collate(self, calls: Sequence[Call]) -> Packed:
-        return Packed({str(index): tensor(call.inputs["pixels"]) for index, call in enumerate(calls)})
+        device = self._network.device
+        return Packed({str(index): tensor(call.inputs["pixels"]).to(device) for index, call in enumerate(calls)})
 
     def forward(self, packed: Packed, step: Step) -> Outputs:
         tokens: list[Tensor | None] = [None] * len(step.calls)
@@ -82,7 +83,7 @@ def predictor(settings: Mapping[str, Value]) -> Each:
     network = checkpoints.video(settings).predictor
 
     def run(call: Call) -> Mapping[str, Output]:
-        tokens = tensor(call.inputs["tokens"])[0]
+        tokens = tensor(call.inputs["tokens"])[0].to(network.device)
         context, target = (_places(name, call.inputs[name], len(tokens)).to(tokens.device) for name in _MASKS)
         return {"predicted": leaving(network(tokens, context, target))}
 
@@ -106,7 +107,7 @@ def classes(settings: Mapping[str, Value]) -> Each:
     network = checkpoints.classifier(settings)
 
     def run(call: Call) -> Mapping[str, Output]:
-        logits = leaving(network(tensor(call.inputs["tokens"]))[0])
+        logits = leaving(network(tensor(call.inputs["tokens"]).to(network.device))[0])
         return {"classes": {"logits": logits, "label": network.labels[int(logits.argmax())]}}
 
     return Each(run, ("classes",))

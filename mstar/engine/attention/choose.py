@@ -14,6 +14,10 @@ from mstar.engine.attention.torch_backend import TorchBackend
 from mstar.engine.kv.settings import KVSettings
 from mstar.submodule import KVGeometry
 
+HEAD_DIMS = frozenset({64, 128, 256})
+"""Channels of a head that FlashInfer's kernels are made for. With others they are not refused but wrong."""
+HALVES = frozenset({torch.float16, torch.bfloat16})
+
 MakeBackend: TypeAlias = Callable[[KVGeometry, KVSettings], AttentionBackend]
 
 
@@ -23,9 +27,9 @@ def torch_backend(geometry: KVGeometry, settings: KVSettings) -> AttentionBacken
 
 
 def best_backend(geometry: KVGeometry, settings: KVSettings) -> AttentionBackend:
-    """FlashInfer on CUDA, where it is installed and the K/V are 16-bit floats; else torch."""
-    half = geometry.dtype in {torch.float16, torch.bfloat16}
-    if not (settings.device.startswith("cuda") and half and find_spec("flashinfer")):
+    """FlashInfer on CUDA, where it is installed and has kernels for the geometry; else torch."""
+    known = geometry.dtype in HALVES and geometry.head_dim in HEAD_DIMS
+    if not (settings.device.startswith("cuda") and known and find_spec("flashinfer")):
         return torch_backend(geometry, settings)
     backend: AttentionBackend = import_module("mstar.engine.attention.flashinfer").FlashInferBackend(
         geometry, pages=settings.pages, page_size=settings.page_size, device=settings.device

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mstar.engine.attention.backend import PagedRow
+from mstar.submodule import Row
 
 Ints = NDArray[np.int32]
 Sight = Literal["causal", "whole", "masked"]
@@ -73,15 +74,22 @@ def _sums(counts: Sequence[int]) -> Ints:
 
 
 def _sight(rows: Sequence[PagedRow]) -> Sight:
-    several = [each for each in rows if each.row.tokens > 1 or each.row.blocks]
+    several = [each for each in rows if each.row.tokens > 1]
     if not several:  # one token sees everything either way
         return "causal"
-    kinds = {"masked" if each.row.blocks else "causal" if each.row.causal else "whole" for each in several}
+    kinds = {_kind(each.row) for each in several}
     if kinds == {"causal"}:
         return "causal"
     if kinds == {"whole"}:
         return "whole"
     return "masked"
+
+
+def _kind(row: Row) -> Sight:
+    """What the tokens of a row of several see. Blocks of one token each, or one block of all, need no mask."""
+    if row.blocks and 1 < len(row.blocks) < row.tokens:
+        return "masked"
+    return "causal" if (len(row.blocks) == row.tokens or (row.causal and not row.blocks)) else "whole"
 
 
 def _mask(each: PagedRow) -> NDArray[np.bool_]:

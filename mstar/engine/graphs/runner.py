@@ -31,7 +31,10 @@ class Recorder(Protocol):
 
 
 class CudaRecorder:
-    """CUDA graphs in one pool of memory; captured after a run beside, which loads kernels and plans attention."""
+    """CUDA graphs in one pool of memory; captured after a run beside, which loads kernels and plans attention.
+
+    Of the current device, by its thread alone: what other threads ask of the device meanwhile does not spoil a capture.
+    """
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
@@ -43,7 +46,7 @@ class CudaRecorder:
             run()
         torch.cuda.current_stream().wait_stream(beside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             results = run()
         return graph.replay, results
 
@@ -54,6 +57,15 @@ class _Captured:
     buffers: Buffers
     replay: Callable[[], None]
     results: Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Steps that one graph can run: of a size, a sight (which a kernel is captured with) and the same tensors."""
+
+    bucket: Bucket
+    causal: bool
+    names: frozenset[str]
 
 
 class GraphRunner:
@@ -70,7 +82,7 @@ class GraphRunner:
         self._plans = plans
         self._recorder = recorder
         self._buckets = buckets or Buckets()
-        self._captured: dict[Bucket, _Captured] = {}
+        self._captured: dict[_Kind, _Captured] = {}
         self._refused: set[tuple[int, ...]] = set()
         self.counters: Counter[str] = Counter(replays=0, captures=0, eager=0)
 
@@ -83,9 +95,10 @@ class GraphRunner:
             self._decline(counts)
             return None
         sizes = (len(rows), sum(counts))
-        captured = self._captured.get(bucket)
+        kind = _Kind(bucket, all(each.row.causal for each in rows if each.row.tokens > 1), frozenset(tensors))
+        captured = self._captured.get(kind)
         if captured is None:
-            captured, attention = self._capture(bucket, rows, tensors, sizes)
+            captured, attention = self._capture(kind, rows, tensors, sizes)
         else:
             captured.buffers.fill(tensors)
             attention = captured.plan.plan(rows)
@@ -94,13 +107,14 @@ class GraphRunner:
         return {name: captured.buffers.cut(result, sizes) for name, result in captured.results.items()}, attention
 
     def _capture(
-        self, bucket: Bucket, rows: Sequence[PagedRow], tensors: Tensors, sizes: tuple[int, int]
+        self, kind: _Kind, rows: Sequence[PagedRow], tensors: Tensors, sizes: tuple[int, int]
     ) -> tuple[_Captured, PlannedAttention]:
+        bucket = kind.bucket
         buffers, plan = Buffers(bucket, tensors, sizes), self._plans(bucket.rows, bucket.tokens)
         buffers.fill(tensors)
         attention = plan.plan(rows)
         replay, results = self._recorder.record(lambda: self._network(buffers.tensors, attention))
-        captured = self._captured[bucket] = _Captured(plan, buffers, replay, results)
+        captured = self._captured[kind] = _Captured(plan, buffers, replay, results)
         self.counters["captures"] += 1
         return captured, attention
 

@@ -58,7 +58,7 @@ class Part:
         shared = settings.shared and self._divisible is not None  # else a prompt is not cut on a grid
         self.settings = settings = replace(settings, shared=shared)
         self.backend = backend(geometry, settings)
-        self.capturable = submodule if isinstance(submodule, Capturable) else None
+        self.capturable = submodule if isinstance(submodule, Capturable) and submodule.capturable else None
         self.compiled: Network | None = None
         if self.capturable is not None and settings.compile:
             self.compiled = torch.compile(self.capturable.compute, dynamic=True)

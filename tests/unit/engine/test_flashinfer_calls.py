@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,8 +17,11 @@ import torch
 from torch import Tensor
 
 from mstar.engine.attention.backend import PagedRow
+from mstar.engine.attention.choose import best_backend
 from mstar.engine.attention.torch_backend import TorchBackend
+from mstar.engine.kv.settings import KVSettings
 from mstar.submodule import KVGeometry, Row
+from tests.pretend import pretending
 
 PAGE, HEADS = 4, 4
 GEOMETRY = KVGeometry(layers=2, kv_heads=2, head_dim=8, dtype=torch.bfloat16, labels=("main", "free"), cross_context=9)
@@ -118,6 +122,7 @@ def append(
 def backends(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """Ours over the stand-in, torch's, and our module."""
     stand_in = ModuleType("flashinfer")
+    stand_in.__spec__ = ModuleSpec("flashinfer", None)
     stand_in.BatchDecodeWithPagedKVCacheWrapper = Decode  # type: ignore[attr-defined]
     stand_in.BatchPrefillWithPagedKVCacheWrapper = Prefill  # type: ignore[attr-defined]
     stand_in.BatchPrefillWithRaggedKVCacheWrapper = Ragged  # type: ignore[attr-defined]
@@ -235,3 +240,22 @@ def test_pages_are_copied_read_and_written(backends: SimpleNamespace) -> None:
 def test_only_halves(backends: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="16-bit"):
         type(backends.ours)(KVGeometry(1, 1, 8), pages=1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "device", "ours"),
+    [
+        (torch.bfloat16, 64, "cuda", True),
+        (torch.float16, 256, "cuda", True),
+        (torch.bfloat16, 32, "cuda", False),
+        (torch.bfloat16, 96, "cuda", False),
+        (torch.float32, 64, "cuda", False),
+        (torch.bfloat16, 64, "cpu", False),
+    ],
+)
+def test_a_geometry_without_kernels_gets_torchs_attention(
+    backends: SimpleNamespace, dtype: torch.dtype, head_dim: int, device: str, ours: bool
+) -> None:
+    with pretending():
+        found = best_backend(KVGeometry(1, 1, head_dim, dtype), KVSettings(pages=1, device=device))
+    assert isinstance(found, type(backends.ours if ours else backends.torchs))

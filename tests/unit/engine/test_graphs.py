@@ -3,66 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
 from torch import Tensor
 
-from mstar.engine.attention.backend import PagedRow, PlannedAttention
-from mstar.engine.attention.torch_backend import TorchAttention, TorchBackend
+from mstar.engine.attention.backend import PagedRow
+from mstar.engine.attention.torch_backend import TorchBackend
 from mstar.engine.graphs.buckets import Bucket, Buckets
 from mstar.engine.graphs.buffers import Buffers
 from mstar.engine.graphs.runner import GraphRunner, Tensors
 from mstar.submodule import Attention, KVGeometry, Row
+from tests.unit.engine.captured import Again, Sized
 
 GEOMETRY = KVGeometry(layers=2, kv_heads=2, head_dim=8)
 PAGES, PAGE = 32, 4
-
-
-class Again:
-    """Records by running; what it gives back runs the same function into the same results."""
-
-    def __init__(self) -> None:
-        self.recorded = 0
-
-    def record(self, run: Callable[[], Tensors]) -> tuple[Callable[[], None], Tensors]:
-        self.recorded += 1
-        results = {name: tensor.clone() for name, tensor in run().items()}
-
-        def replay() -> None:
-            for name, tensor in run().items():
-                results[name].copy_(tensor)
-
-        return replay, results
-
-
-class Current:
-    """An attention that stands for the newest plan, as a captured kernel reads the newest tables."""
-
-    def __init__(self) -> None:
-        self.now: TorchAttention
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
-        return self.now.attend(layer, q, k, v, scale=scale)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.now, name)
-
-
-class Sized:
-    """Makes rows up to a size, in scratch pages behind those of the pool."""
-
-    def __init__(self, backend: TorchBackend, rows: int, tokens: int) -> None:
-        self.backend, self.size, self.attention = backend, (rows, tokens), Current()
-
-    def plan(self, rows: Sequence[PagedRow]) -> PlannedAttention:
-        more, left = self.size[0] - len(rows), self.size[1] - sum(each.row.tokens for each in rows)
-        sizes = [1] * (more - 1) + [left - more + 1] if more else []
-        scratch = list(range(PAGES, PAGES + 8))
-        made_up = [PagedRow(Row(0, size), scratch, 0, {}) for size in sizes]
-        self.attention.now = self.backend.plan([*rows, *made_up])
-        return self.attention  # type: ignore[return-value]
 
 
 class Network:
@@ -96,7 +52,10 @@ class Bench:
             backend.cache.zero_()
         self.network, self.recorder = Network(), Again()
         self.runner = GraphRunner(
-            self.network, lambda rows, tokens: Sized(self.backend, rows, tokens), self.recorder, buckets
+            self.network,
+            lambda rows, tokens: Sized(self.backend, rows, tokens, range(PAGES, PAGES + 8)),
+            self.recorder,
+            buckets,
         )
         self.lengths: dict[int, int] = {}
 
@@ -131,6 +90,25 @@ def test_replayed_steps_are_the_steps_themselves() -> None:
         assert bench.run({0: [n], 1: [n + 1], 2: [n]})
     assert bench.recorder.recorded == bench.runner.counters["captures"] == 5
     assert bench.runner.counters["replays"] == 15
+
+
+def test_what_sees_everything_does_not_run_as_what_is_causal() -> None:
+    bench = Bench(Buckets(prompts=(4,)))
+    for causal in (True, False, True):
+        rows = [PagedRow(Row(0, 3, causal=causal), [0], 0, {})]
+        tensors = step([[3, 4, 5]])
+        ran = bench.runner.run(rows, tensors)
+        assert ran is not None
+        torch.testing.assert_close(ran[0]["x"], bench.network(tensors, bench.plain.plan(rows))["x"])
+    assert bench.runner.counters["captures"] == 2
+
+
+def test_steps_of_other_tensors_have_graphs_of_their_own() -> None:
+    bench = Bench(Buckets(decodes=(1,)))
+    for names in (("ids", "last"), ("ids", "last", "more"), ("ids", "last")):
+        tensors = {name: step([[3]]).get(name, torch.zeros(1)) for name in names}
+        assert bench.runner.run([PagedRow(Row(0, 1), [0], 0, {})], tensors) is not None
+    assert bench.runner.counters["captures"] == 2
 
 
 def test_results_do_not_change_with_the_next_replay() -> None:

@@ -85,8 +85,12 @@ MIXED = (
     (7, Row(3, 1, causal=False)),
 )
 
+BLOCKS = ((3, Row(0, 5, blocks=(5,))), (6, Row(1, 4, causal=False, blocks=(1, 1, 1, 1))))
 
-@pytest.mark.parametrize("rows", [MIXED[:1], MIXED[1:2], MIXED[2:3], MIXED[3:], MIXED, (MIXED[0], MIXED[3])])
+
+@pytest.mark.parametrize(
+    "rows", [MIXED[:1], MIXED[1:2], MIXED[2:3], MIXED[3:], MIXED, (MIXED[0], MIXED[3]), BLOCKS[:1], BLOCKS[1:]]
+)
 def test_tables_say_what_rows_mean(rows: Sequence[tuple[int, Row]]) -> None:
     compared(paged(*rows))
 
@@ -99,6 +103,8 @@ def test_which_kernel_a_step_needs() -> None:
     assert kind((3, Row(0, 1)), (0, Row(1, 1, causal=False))) == (True, "causal")
     assert kind((3, Row(0, 2)), (0, Row(1, 1))) == (False, "causal")
     assert kind((3, Row(0, 2, causal=False)), (0, Row(1, 1))) == (False, "whole")
+    assert kind((0, Row(0, 3, causal=False, blocks=(3,)))) == (False, "whole")
+    assert kind((3, Row(0, 3, blocks=(1, 1, 1))), (0, Row(1, 4))) == (False, "causal")
     assert kind(*MIXED) == (False, "masked")
 
 

@@ -35,6 +35,8 @@ DATA = Path(__file__).parents[2] / "data"
 class Counted:
     """Weights without memory, that count what is taken."""
 
+    dtype = torch.float32
+
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
 

@@ -42,6 +42,8 @@ SMALL: Recipe = replace(
 class Kept:
     """The weights as they are after training."""
 
+    dtype = torch.float32
+
     def __init__(self, learned: Learned) -> None:
         self._learned = learned
 

@@ -130,6 +130,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         check_host(request.host, server.settings.hosts)
         check_origin(origin, request.host, server.settings.origins)
         preflight = request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers
+        preflight = preflight and request.match_info.http_exception is not None  # where nobody says more of it
         answer = web.Response(status=204) if preflight else await handler(request)
     except Refusal as why:
         server.metrics.refused.labels(why.code).inc()

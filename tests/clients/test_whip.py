@@ -201,6 +201,11 @@ async def test_codes_and_headers(painters: Serving) -> None:
         whip = f"/whip/{session}"
         status, headers, body = await asked(painters, "OPTIONS", whip)
         assert (status, headers["Accept-Post"], body) == (204, SDP, "")
+        asking = {"Origin": painters.url, "Access-Control-Request-Method": "POST"}
+        status, headers, body = await asked(painters, "OPTIONS", whip, **asking)
+        assert (status, headers["Accept-Post"], headers["Access-Control-Allow-Origin"]) == (204, SDP, painters.url)
+        assert {"POST", "PATCH", "DELETE"} <= set(headers["Access-Control-Allow-Methods"].split(", "))
+        assert {"Authorization", "Content-Type", "If-Match"} <= set(headers["Access-Control-Allow-Headers"].split(", "))
         for method in ("GET", "HEAD"):
             assert (await asked(painters, method, whip))[::2] == (200, "")
         assert (await asked(painters, "HEAD", f"/whep/{session}"))[1]["Content-Type"] == SDP

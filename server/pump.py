@@ -213,4 +213,9 @@ class Pump:
             self._timer.cancel()
             self._timer = None
         if math.isfinite(at):
-            self._timer = asyncio.get_running_loop().call_at(at, self._due.set)
+            self._timer = asyncio.get_running_loop().call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        """The time has come; the core may ask for the same again, where the loop was a moment early."""
+        self._timer = None
+        self._due.set()

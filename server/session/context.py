@@ -12,6 +12,8 @@ Message = Mapping[str, Value]
 
 AUTO_RETENTION = 0.8
 """Share of the budget that `auto` keeps when it has to cut: cutting seldom keeps the cached prefix usable."""
+HOPELESS = 4
+"""A prompt that is estimated at so many times the context is not tried: reading it would take the model's time."""
 SPOKEN_TOKENS_PER_SECOND = 6
 """Text tokens that a second of speech not yet transcribed will have, at most."""
 
@@ -50,7 +52,6 @@ class Budget:
     def __init__(self, context: int) -> None:
         self.context = context
         self._per_char = 1 / 3  # tokens; cautious for English until a prompt was counted
-        self._left_out: set[str] = set()
 
     def estimate(self, chars: int, n_messages: int) -> float:
         """Tokens of a prompt."""
@@ -64,30 +65,36 @@ class Budget:
     def fit(
         self, entries: Sequence[Entry], fixed_chars: int, reserve: int, truncation: Truncation
     ) -> list[Entry] | None:
-        """The entries that the prompt holds; None if they do not fit and `truncation` is disabled.
+        """The entries that the prompt holds; None if they do not fit and `truncation` is disabled, or are hopeless.
 
         `fixed_chars`: instructions and tools; `reserve`: tokens for the answer.
         """
-        kept = [entry for entry in entries if entry.id not in self._left_out]
+        kept = [entry for entry in entries if not entry.left_out]
+        lengths = [self._tokens(entry) for entry in kept]
         budget = max(64, self.context - reserve)
-        if self._tokens(kept, fixed_chars) <= budget:
-            return kept
-        if truncation == "disabled":
-            return None
-        ratio = truncation.retention_ratio if isinstance(truncation, RetentionRatio) else AUTO_RETENTION
-        while len(kept) > 1 and self._tokens(kept, fixed_chars) > budget * ratio:
-            self._left_out.add(kept.pop(0).id)
-        return kept
+        tokens = self.estimate(fixed_chars, 1) + sum(lengths)
+        first = 0
+        if tokens > budget:
+            if truncation == "disabled":
+                return None
+            ratio = truncation.retention_ratio if isinstance(truncation, RetentionRatio) else AUTO_RETENTION
+            while first < len(kept) - 1 and tokens > budget * ratio:
+                tokens -= lengths[first]
+                kept[first].left_out = True
+                first += 1
+        return kept[first:] if tokens <= HOPELESS * self.context else None
 
     def too_long(self, entries: Sequence[Entry]) -> bool:
         """The model refused a prompt: leave out the older half of it. False if there is nothing left to leave out."""
-        kept = [entry for entry in entries if entry.id not in self._left_out]
+        kept = [entry for entry in entries if not entry.left_out]
         if len(kept) <= 1:
             return False
-        self._left_out.update(entry.id for entry in kept[: len(kept) // 2])
+        for entry in kept[: len(kept) // 2]:
+            entry.left_out = True
         return True
 
-    def _tokens(self, kept: Sequence[Entry], fixed_chars: int) -> float:
-        chars = fixed_chars + sum(len(e.text) + len(e.item.output or "") + len(e.item.arguments or "") for e in kept)
-        heard = sum(e.sound.seconds for e in kept if e.sound is not None and not e.text)
-        return self.estimate(chars, len(kept) + 1) + heard * SPOKEN_TOKENS_PER_SECOND
+    def _tokens(self, entry: Entry) -> float:
+        text = entry.text
+        chars = len(text) + len(entry.item.output or "") + len(entry.item.arguments or "")
+        heard = entry.sound.seconds if entry.sound is not None and not text else 0.0
+        return self.estimate(chars, 1) + heard * SPOKEN_TOKENS_PER_SECOND

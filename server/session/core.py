@@ -5,6 +5,7 @@ No sockets, no tasks, no clock: `now` is seconds of any monotonic clock; every e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -32,7 +33,7 @@ from server.events.server import SessionCreated, SessionUpdated
 from server.events.session import Session, SessionPatch, TranscriptionSession, shown, updated
 from server.session.commands import Command, EndSession
 from server.session.conversation import Conversation
-from server.session.log import Log
+from server.session.log import Log, taken
 from server.session.marks import Marks
 from server.session.microphone import Microphone
 from server.session.options import Options
@@ -146,7 +147,9 @@ class SessionCore:
         return self._step(lambda: self._responder.tick(now), now)
 
     def next(self, now: float) -> float:
-        """When `tick` should be called at the latest."""
+        """When `tick` should be called at the latest; never (inf) once the session has ended."""
+        if self._ended:
+            return math.inf
         times = [self._expires, self._responder.next(now), self._turns.next()]
         return min(at for at in times if at is not None)
 
@@ -189,7 +192,7 @@ class SessionCore:
             case InputAudioBufferClear():
                 self._turns.clear()
             case ConversationItemCreate():
-                self._conversation.create(event, self.session.audio.input.format)
+                self._create(event)
             case ConversationItemRetrieve():
                 self._conversation.retrieve(event.item_id, self.session.audio)
             case ConversationItemDelete():
@@ -200,6 +203,11 @@ class SessionCore:
                 self._respond(event, now)
             case InputAudioBufferAppend():
                 raise TypeError("sound goes to `hear`")
+
+    def _create(self, event: ConversationItemCreate) -> None:
+        if event.item.id and self._turns.promises(event.item.id):
+            raise taken(event.item.id)
+        self._conversation.create(event, self.session.audio.input.format)
 
     def _respond(self, event: ResponseCreate | ResponseCancel | OutputAudioBufferClear, now: float) -> None:
         if self._options.transcribing:

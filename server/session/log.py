@@ -36,9 +36,12 @@ class Speech:
     words: list[Word] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
-    """An item with what is not shown of it. `sound` is kept until its transcript is known."""
+    """An item with what is not shown of it. `sound` is kept until its transcript is known.
+
+    Entries are told apart by what they are, not by their ids: a client names items, also outside of the conversation.
+    """
 
     item: Item
     sound: Sound | None = None
@@ -46,6 +49,7 @@ class Entry:
     cut_ms: int | None = None  # truncated while still being spoken
     losses: int = 0  # workers that were lost while they dealt with its sound
     waits: int = 0  # times that no worker was ready to deal with it
+    left_out: bool = False  # of prompts: the conversation has become longer than the model's context
 
     @property
     def id(self) -> str:
@@ -84,6 +88,7 @@ class Log:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
+        self._by_id: dict[str, Entry] = {}
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -98,7 +103,7 @@ class Log:
         return self._entries[-1].id if self._entries else None
 
     def find(self, item_id: str) -> Entry | None:
-        return next((entry for entry in reversed(self._entries) if entry.id == item_id), None)
+        return self._by_id.get(item_id)
 
     def get(self, item_id: str, param: str = "item_id", code: str = "invalid_value") -> Entry:
         """Raises Rejected for an id that is not in the conversation."""
@@ -113,7 +118,7 @@ class Log:
         Raises Rejected for an id that is taken or a place that is not there.
         """
         if self.find(entry.id) is not None:
-            raise Rejected(f"Item with id already exists: {entry.id}", code="item_already_exists", param="item.id")
+            raise taken(entry.id)
         if after is None:
             at = len(self._entries)
         elif after == "root":
@@ -121,16 +126,12 @@ class Log:
         else:
             at = self._entries.index(self.get(after, "previous_item_id")) + 1
         self._entries.insert(at, entry)
-        return self.before(entry.id)
-
-    def before(self, item_id: str) -> str | None:
-        """Id of the item before this one, None for the first (or one that is gone)."""
-        ids = [entry.id for entry in self._entries]
-        at = ids.index(item_id) if item_id in ids else 0
-        return ids[at - 1] if at > 0 else None
+        self._by_id[entry.id] = entry
+        return self._entries[at - 1].id if at else None
 
     def delete(self, item_id: str) -> None:
         self._entries.remove(self.get(item_id))
+        del self._by_id[item_id]
 
     def has_call(self, call_id: str) -> bool:
         return any(entry.item.type == "function_call" and entry.item.call_id == call_id for entry in self._entries)
@@ -139,6 +140,11 @@ class Log:
     def spoken(self) -> bool:
         """Whether the assistant has been heard."""
         return any(entry.speech is not None and entry.speech.sent > 0 for entry in self._entries)
+
+
+def taken(item_id: str) -> Rejected:
+    """What is said of a new item whose id is another one's."""
+    return Rejected(f"Item with id already exists: {item_id}", code="item_already_exists", param="item.id")
 
 
 def truncate(entry: Entry, content_index: int, end_ms: float, *, strict: bool) -> int:

@@ -79,7 +79,7 @@ class Partials:
             self._leave(turn)
             self._transcripts.want(entry)
             return
-        self._transcripts.growing[entry.id] = turn.prefix
+        self._transcripts.growing[entry] = turn.prefix
         running = turn.running
         if turn.known is not None and turn.known[0] == stop:
             self._interrupt(turn)

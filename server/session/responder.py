@@ -32,6 +32,8 @@ from server.session.responses import Response
 from server.session.tasks import Ended, Tasks
 from server.session.transcripts import Transcripts
 
+MOST_APART = 16
+"""Responses outside of the conversation that a session may have in progress."""
 MOST_RETRIES = 4
 """How often a prompt that the model finds too long is shortened."""
 
@@ -76,7 +78,7 @@ class Responder:
     def respond(self, params: ResponseParams | None, now: float, marks: Marks, prepared: Answer | None = None) -> None:
         """Begin a response. A prepared answer is taken if it answers just what is asked now.
 
-        Raises Rejected while another response of the conversation is in progress.
+        Raises Rejected while another response of the conversation, or too many others, are in progress.
         """
         spec = spec_of(self.asking.session, params, self._log, self._out.new_id, self._offer)
         if spec.conversation and self.active is not None and self.active.response is not None:
@@ -84,6 +86,12 @@ class Responder:
                 f"Conversation already has an active response in progress: {self.active.response.id}. "
                 "Wait until the response is finished before creating a new one.",
                 code="conversation_already_has_active_response",
+            )
+        if not spec.conversation and len(self._apart) >= MOST_APART:
+            raise Rejected(
+                f"{MOST_APART} responses outside of the conversation are in progress already.",
+                code="too_many_responses",
+                param="response.conversation",
             )
         adopted = self.asking.adopt(prepared, now) if prepared is not None else None
         answer = adopted or Answer(marks, self._take)

@@ -29,7 +29,7 @@ class Transcripts:
         self, out: Outbox, tasks: Tasks, log: Log, task: str, session: Session, *, always: bool = False
     ) -> None:
         self.session = session
-        self.growing: dict[str, Prefix] = {}
+        self.growing: dict[Entry, Prefix] = {}
         """What was told of the words of items while they were being said."""
         self._always = always
         self.known: Callable[[float], None] = _nobody
@@ -37,25 +37,25 @@ class Transcripts:
         self._tasks = tasks
         self._log = log
         self._task = task
-        self._running: dict[str, int] = {}  # item → key
+        self._running: dict[Entry, int] = {}  # → key
 
     def want(self, entry: Entry) -> None:
         """Transcribe an entry, unless that is under way or done."""
-        if entry.sound is None or entry.id in self._running:
+        if entry.sound is None or entry in self._running:
             return
         request = TaskRequest(self._task, {"audio": entry.sound.audio})
-        self._running[entry.id] = self._tasks.start(request, _Transcribing(self, entry))
+        self._running[entry] = self._tasks.start(request, _Transcribing(self, entry))
 
     def leave(self, entry: Entry) -> None:
         """An answer brings the words; stop transcribing."""
-        key = self._running.pop(entry.id, None)
+        key = self._running.pop(entry, None)
         if key is not None:
             self._tasks.interrupt(key)
 
     def forget(self, entry: Entry, now: float) -> None:
         """An entry is not in the conversation any more; nobody need wait for its words."""
         self.leave(entry)
-        self.growing.pop(entry.id, None)
+        self.growing.pop(entry, None)
         if entry.sound is not None:
             entry.sound = None
             self.known(now)
@@ -65,7 +65,7 @@ class Transcripts:
         sound, entry.sound = entry.sound, None
         if sound is None:
             return
-        prefix = self.growing.pop(entry.id, None)
+        prefix = self.growing.pop(entry, None)
         added, text = (text, text) if prefix is None else prefix.finish(text)
         entry.say(text)
         if self._tells(entry):
@@ -78,7 +78,7 @@ class Transcripts:
     def fail(self, entry: Entry, end: Ended, now: float) -> None:
         """The words of an entry will not be known; the conversation goes on without them."""
         entry.sound = None
-        self.growing.pop(entry.id, None)
+        self.growing.pop(entry, None)
         if self._tells(entry):
             why = FailedBy("server_error", end.code or "transcription_failed", end.cause or "The transcription failed.")
             self._out.send(TranscriptionFailed(item_id=entry.id, content_index=0, error=why))
@@ -90,7 +90,7 @@ class Transcripts:
 
     def ended(self, entry: Entry, end: Ended, now: float) -> None:
         """A transcription has ended; without words it has failed, unless it may be tried again."""
-        self._running.pop(entry.id, None)
+        self._running.pop(entry, None)
         if end.lost:
             self.lose(entry, end, now)
             self.want(entry)

@@ -99,6 +99,10 @@ class TurnTaker:
     def _detection(self) -> ServerVad | SemanticVad | None:
         return self.session.audio.input.turn_detection
 
+    def promises(self, item_id: str) -> bool:
+        """Whether the client was told this id of an item that is still being said."""
+        return item_id == self._partials.item_id or (self._speech is not None and item_id == self._speech.item_id)
+
     def listen(self) -> None:
         """Sound is coming: have somebody listen to it."""
         if self._detection is not None:

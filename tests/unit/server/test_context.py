@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from server.session.log import Entry
+from server.session.responder import MOST_APART
 from tests.unit.server.driver import OFFER, Driver
 
 
@@ -91,3 +93,55 @@ def test_calls_without_output_do_not_poison_the_prompt() -> None:
     history: Any = driver.task("answer").inputs["history"]
     assert [each["role"] for each in history] == ["system", "user", "assistant", "assistant", "tool"]
     assert history[3]["tool_calls"] == [{"name": "f", "arguments": "{}"}]
+
+
+def told(driver: Driver, count: int, text: str) -> None:
+    for number in range(count):
+        content = [{"type": "input_text", "text": text}]
+        item = {"type": "message", "id": f"i{number}", "role": "user", "content": content}
+        driver.client({"type": "conversation.item.create", "item": item})
+
+
+def test_work_on_a_prompt_grows_with_the_conversation_and_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = text_session("auto")
+    looks = 0
+
+    class Looked(Entry):
+        @property
+        def text(self) -> str:
+            nonlocal looks
+            looks += 1
+            return super().text
+
+    monkeypatch.setattr("server.session.items.Entry", Looked)
+    told(driver, 3_000, "word " * 10)
+    driver.client({"type": "response.create"})
+    assert driver.running("answer_text") is not None
+    assert 3_000 <= looks < 4 * 3_000
+
+
+@pytest.mark.parametrize("truncation", ["auto", "disabled"])
+def test_a_prompt_without_hope_is_not_given_to_the_model(truncation: str) -> None:
+    driver = text_session(truncation)
+    told(driver, 1, "word " * 100 * OFFER.context)
+    driver.client({"type": "response.create"})
+    assert driver.running("answer_text") is None
+    ended = driver.last("response.done")["response"]
+    assert (ended["status"], ended["status_details"]["error"]["code"]) == ("failed", "context_length_exceeded")
+    told_next = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "and this"}]}
+    driver.client({"type": "conversation.item.delete", "item_id": "i0"})
+    driver.client({"type": "conversation.item.create", "item": told_next})
+    driver.client({"type": "response.create"})
+    assert driver.running("answer_text") is not None
+
+
+def test_responses_beside_the_conversation_are_bounded() -> None:
+    driver = text_session("auto")
+    for _ in range(MOST_APART + 1):
+        driver.client({"type": "response.create", "event_id": "e", "response": {"conversation": "none"}})
+    assert driver.types().count("response.created") == MOST_APART
+    assert driver.last("error")["error"]["code"] == "too_many_responses"
+    driver.done(driver.task("answer_text").key)
+    driver.client({"type": "response.create", "response": {"conversation": "none"}})
+    driver.client({"type": "response.create"})
+    assert driver.types().count("response.created") == MOST_APART + 2

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
 
 from models.registry import Card
 from mstar.client import Client
@@ -141,10 +142,16 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Rejected as why:
         server.metrics.refused.labels(why.code).inc()
         answer = refused(refusal(why))
+    except RequestPayloadError:
+        server.metrics.refused.labels("invalid_body").inc()
+        answer = refused(Refusal(400, "invalid_body", "The body is not encoded as its headers say."))
     except ConnectionError:
         if request.transport is not None:
             raise
         answer = web.Response(status=HUNG_UP)
+    finally:
+        if request.content.exception() is not None:
+            request.content.feed_eof()  # nobody waits for the rest of what can not be read
     if origin in server.settings.origins and not answer.prepared:
         answer.headers.update({"Access-Control-Allow-Origin": origin, **SHARED})
     return answer

@@ -44,13 +44,22 @@ def pages(folder: Path | None) -> Callable[[web.Request], Awaitable[web.StreamRe
     root = (folder or web_folder()).resolve()
 
     async def page(request: web.Request) -> web.StreamResponse:
-        name = request.match_info.get("path") or "index.html"
-        path = (root / name).resolve()
-        if path.is_dir():
-            path = path / "index.html"
-        hidden = any(part.startswith(".") or part == "node_modules" for part in path.parts[len(root.parts) :])
-        if not path.is_relative_to(root) or hidden or path.suffix not in TYPES or not path.is_file():
+        path = _file(root, request.match_info.get("path") or "index.html")
+        if path is None:
             raise web.HTTPNotFound(text="not found")
         return web.FileResponse(path, headers={**HEADERS, "Content-Type": TYPES[path.suffix]})
 
     return page
+
+
+def _file(root: Path, name: str) -> Path | None:
+    """A file of the pages by its name, if there is one."""
+    try:
+        path = (root / name).resolve()
+        if path.is_dir():
+            path = path / "index.html"
+        hidden = any(part.startswith(".") or part == "node_modules" for part in path.parts[len(root.parts) :])
+        shown = path.is_relative_to(root) and not hidden and path.suffix in TYPES
+        return path if shown and path.is_file() else None
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL, is no file's
+        return None

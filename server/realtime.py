@@ -35,6 +35,11 @@ def new_id(kind: str) -> str:
     return f"{kind}_{secrets.token_hex(10)}"
 
 
+async def decoded(frame: str | bytes) -> AnyClientEvent:
+    """One client event; a long frame is decoded beside the event loop. Raises BadEvent."""
+    return await asyncio.to_thread(decode, frame) if len(frame) > LONG_FRAME else decode(frame)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What the client asked for when it connected."""
@@ -174,7 +179,7 @@ class RealtimeSocket:
 
     async def _take(self, pump: Pump, frame: str) -> None:
         try:
-            event = await asyncio.to_thread(decode, frame) if len(frame) > LONG_FRAME else decode(frame)
+            event = await decoded(frame)
         except BadEvent as bad:
             pump.refuse(bad.rejected, bad.event_id)
             return

@@ -97,7 +97,7 @@ def key_of(headers: Mapping[str, str]) -> str | None:
 
 def check_host(host: str, allowed: Iterable[str]) -> None:
     """A name that is not this server's may have been pointed here by somebody else's page. Raises Refusal(403)."""
-    name = urlsplit(f"//{host}").hostname or ""
+    name = _name(f"//{host}")
     if name in {"localhost", *(each.lower() for each in allowed)} or name.endswith(".localhost"):
         return
     try:
@@ -106,11 +106,19 @@ def check_host(host: str, allowed: Iterable[str]) -> None:
         raise Refusal(403, "invalid_host", f"Host {name!r} is not served here; see --allow-host.") from None
 
 
+def _name(url: str) -> str:
+    """The host of a URL without its port; "" where it has none, or brackets that hold no address."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
 def check_origin(origin: str | None, host: str, allowed: Iterable[str]) -> None:
     """Pages of other origins may not use this server, unless they were allowed. Raises Refusal(403)."""
     if origin is None or origin in allowed:
         return
-    parts = urlsplit(origin)
-    if parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower():
+    scheme, _, netloc = origin.partition("://")
+    if scheme in ("http", "https") and netloc.lower() == host.lower():
         return
     raise Refusal(403, "invalid_origin", f"Origin {origin!r} is not allowed here; see --allow-origin.")

@@ -18,7 +18,7 @@ from models.registry import Conversation as Offer
 from mstar.client import Session as Runtime
 from mstar.errors import Rejected
 from server.door import SERVER, Server, account_of, authorised
-from server.events.decode import described
+from server.events.decode import settings_in
 from server.events.session import Session, SessionPatch, shown, updated
 from server.limits import FRAME_BYTES, Account, Full, Limited, Seat
 from server.realtime import Asked, RealtimeSocket, new_id
@@ -198,14 +198,7 @@ async def client_secrets(request: web.Request) -> web.Response:
     """`POST /v1/realtime/client_secrets`: a key for a browser, with the session that it will open."""
     server = request.app[SERVER]
     account = authorised(request, master=True).account
-    raw = await request.read()
-    try:
-        wanted = msgspec.json.decode(raw or b"{}", type=_SecretRequest)
-    except msgspec.ValidationError as wrong:
-        bad = described(str(wrong))
-        raise Refusal(400, bad.code, bad.message, bad.param) from None
-    except msgspec.DecodeError as wrong:
-        raise Refusal(400, "invalid_json", f"The body is not valid JSON: {wrong}") from None
+    wanted = settings_in(await request.read() or b"{}", _SecretRequest)
     model = (wanted.session.model if wanted.session is not None else None) or next(iter(server.cards))
     server.card(model)
     now = int(time.time())

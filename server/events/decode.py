@@ -1,15 +1,22 @@
-"""Frames → client events, and what is wrong with a frame as a coded error that names the field."""
+"""Frames and settings → typed values, and what is wrong with one as a coded error that names the field."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from mstar.errors import Rejected
-from server.events.client import AnyClientEvent
+from server.events.client import AnyClientEvent, ConversationItemCreate, InputAudioBufferAppend, ResponseCreate
+from server.events.items import Item
+from server.events.session import MOST_WRITTEN
+
+MOST_LEVELS = 64
+"""Of lists and maps in each other, where a client may say what it likes (JSON schemas, prompts)."""
+T = TypeVar("T")
 
 _decoder = msgspec.json.Decoder(AnyClientEvent)
 _TYPES = sorted(kind.__struct_config__.tag for kind in AnyClientEvent.__args__)
@@ -37,7 +44,7 @@ def decode(frame: bytes | str) -> AnyClientEvent:
     """One client event. Raises BadEvent."""
     try:
         try:
-            return _decoder.decode(frame)
+            event = _decoder.decode(frame)
         except msgspec.ValidationError as wrong:
             raw = msgspec.json.decode(frame)
             raise _explain(str(wrong), raw) from None
@@ -45,6 +52,60 @@ def decode(frame: bytes | str) -> AnyClientEvent:
         raise BadEvent("The frame is nested too deeply.", "invalid_json") from None
     except (msgspec.DecodeError, UnicodeError) as wrong:
         raise BadEvent(f"The frame is not valid JSON: {wrong}", "invalid_json") from None
+    if len(frame) > MOST_WRITTEN and _written(event, len(frame)) > MOST_WRITTEN:
+        text = f"An event may have {MOST_WRITTEN} bytes besides its audio."
+        raise BadEvent(text, "event_too_long", event_id=event.event_id)
+    if deep := _deep(event, MOST_LEVELS):
+        raise BadEvent(*deep, event_id=event.event_id)
+    return event
+
+
+def settings_in(raw: bytes | str, kind: type[T], root: str = "") -> T:
+    """JSON that comes in an HTTP request, as a value of this kind. `root` goes before the path. Raises Rejected."""
+    try:
+        value = msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as wrong:
+        raise described(str(wrong), root=root).rejected from None
+    except (msgspec.DecodeError, UnicodeError) as wrong:
+        raise Rejected(f"Not valid JSON: {wrong}", code="invalid_json", param=root or None) from None
+    except RecursionError:
+        raise Rejected("The JSON is nested too deeply.", code="invalid_json", param=root or None) from None
+    if deep := _deep(value, MOST_LEVELS):
+        raise Rejected(deep[0], code=deep[1], param=root or None)
+    return value
+
+
+def _written(event: AnyClientEvent, length: int) -> int:
+    """Bytes of a frame of that length without the sound in it (base64)."""
+    match event:
+        case InputAudioBufferAppend():
+            return 0
+        case ConversationItemCreate():
+            return length - _sound([event.item])
+        case ResponseCreate(response=response) if response is not None:
+            return length - _sound(response.input or ())
+        case _:
+            return length
+
+
+def _sound(items: Iterable[Item]) -> int:
+    return sum(len(part.audio) * 4 // 3 for item in items for part in item.parts if part.audio)
+
+
+def _deep(value: object, levels: int) -> tuple[str, str] | None:
+    """What is wrong with a value that holds more levels than these, and its code."""
+    if not levels:
+        return f"It is nested more than {MOST_LEVELS} levels deep.", "invalid_value"
+    match value:
+        case msgspec.Struct():
+            parts: Iterable[object] = (getattr(value, name) for name in value.__struct_fields__)
+        case Mapping():
+            parts = value.values()
+        case list() | tuple():
+            parts = value
+        case _:
+            return None
+    return next((found for part in parts if (found := _deep(part, levels - 1))), None)
 
 
 def _explain(wrong: str, raw: Any) -> BadEvent:

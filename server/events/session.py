@@ -14,6 +14,8 @@ Modalities = Annotated[tuple[Literal["audio", "text"], ...], Meta(min_length=1, 
 Speed = Annotated[float, Meta(ge=0.25, le=1.5)]
 Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
 Eagerness = Literal["auto", "low", "medium", "high"]
+MOST_WRITTEN = 2 * 1024 * 1024
+"""Bytes of an event without its sound, and of a session as it is shown."""
 PCM_RATE = 24_000
 G711_RATE = 8_000
 
@@ -299,7 +301,11 @@ def updated(session: Session, patch: SessionPatch, *, spoken: bool = False, buff
         if patch.audio.output is not UNSET:
             audio = msgspec.structs.replace(audio, output=_output(audio.output, patch.audio.output, spoken=spoken))
         given["audio"] = audio
-    return msgspec.structs.replace(session, **given)
+    changed = msgspec.structs.replace(session, **given)
+    if len(msgspec.json.encode(changed)) > MOST_WRITTEN:
+        text = f"A session may have {MOST_WRITTEN} bytes, its instructions and tools included."
+        raise Rejected(text, code="session_too_large", param="session")
+    return changed
 
 
 def shown(session: Session, *, transcribing: bool) -> Session | TranscriptionSession:

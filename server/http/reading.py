@@ -66,7 +66,7 @@ async def message_in(request: web.Request, kind: type[T], limit: int = BODY_BYTE
     return await asyncio.to_thread(read) if len(body) > LONG_BODY else read()
 
 
-async def form_of(request: web.Request) -> Form:
+async def form_of(request: web.Request, field_bytes: int = FIELD_BYTES) -> Form:
     """The fields of a form. Raises Refusal(413, 415), Rejected for one that is none."""
     if request.content_type != "multipart/form-data":
         raise Refusal(415, "unsupported_media_type", "Expected multipart/form-data.")
@@ -82,12 +82,12 @@ async def form_of(request: web.Request) -> Form:
             if part.name == "file":
                 file = await _read(part, FILE_BYTES)
             else:
-                fields.append((part.name, (await _read(part, FIELD_BYTES)).decode(errors="replace")))
+                fields.append((part.name, (await _read(part, field_bytes)).decode(errors="replace")))
     except (
         HttpProcessingError,
         ValueError,
         AssertionError,
-        KeyError,
+        LookupError,
         RuntimeError,
     ) as wrong:  # what the library says to a broken form
         raise Rejected("The body is no readable form.", code="invalid_form") from wrong

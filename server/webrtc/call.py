@@ -12,26 +12,28 @@ from mstar.client import Session as Runtime
 from mstar.client import Traced
 from mstar.errors import Rejected
 from server.events.client import AnyClientEvent, InputAudioBufferAppend
-from server.events.decode import BadEvent, decode
+from server.events.decode import BadEvent
 from server.events.server import Error, ServerEvent, SessionCreated, Trace, TurnMarks, encode, own_fault
 from server.events.session import shown
 from server.limits import ErrorBudget
 from server.outbound import Close, Frame, Outbound
 from server.pump import Pump, free
-from server.realtime import Asked, new_id
+from server.realtime import Asked, decoded, new_id
 from server.session.commands import Command, PlayAudio
 from server.session.options import Options
 from server.watch import Watch
 from server.webrtc import patches
 from server.webrtc.addresses import Offered
 from server.webrtc.channel import Channel
-from server.webrtc.hearing import Hearing
+from server.webrtc.hearing import Hearing, PcmF
 from server.webrtc.listening import listen
 from server.webrtc.peer import Peer, first
 from server.webrtc.speaker import Heard, Speaker
 from server.webrtc.track import AnswerTrack
 
 CHANNEL = "oai-events"
+CHANNEL_SECONDS = 15.0
+"""A connected peer that offered a data channel has it open within this time, or is let go: nobody would hear it."""
 
 
 class _Over(Exception):
@@ -156,6 +158,7 @@ class Call:
                 self._pump = pump
                 group.create_task(self._ending())
                 group.create_task(self._living())
+                group.create_task(self._talking())
                 group.create_task(self._write())
                 group.create_task(self._read(pump))
                 group.create_task(self._report(pump))
@@ -191,6 +194,13 @@ class Call:
         await self.peer.vanished()
         raise _Over
 
+    async def _talking(self) -> None:
+        """End a call whose peer has offered a data channel of events and opens none of that name."""
+        await self.peer.connected.wait()
+        if self.peer.talks:
+            await self._channel.missing(CHANNEL_SECONDS)
+            raise _Over
+
     # ------------------------------------------------------------------------------------------- events
 
     def _flooded(self) -> None:
@@ -200,7 +210,7 @@ class Call:
         while True:
             message = await self._channel.read()
             try:
-                event = decode(message)
+                event = await decoded(message)
             except BadEvent as bad:
                 pump.refuse(bad.rejected, bad.event_id)
                 continue
@@ -245,6 +255,11 @@ class Call:
                 pump.played(response, samples)
 
     async def _hear(self, pump: Pump, track: MediaStreamTrack) -> None:
-        """Every frame of the peer's track into the core."""
+        """Every frame of the peer's track into the core; what comes when too much waits to be heard is dropped."""
+
+        def take(sound: PcmF) -> None:
+            if not self._core.saturated:
+                pump.hear(sound)
+
         await self.peer.connected.wait()
-        await listen(track, self._hearing, pump.hear)
+        await listen(track, self._hearing, take)

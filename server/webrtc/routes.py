@@ -7,13 +7,13 @@ import logging
 from dataclasses import replace
 from typing import Protocol
 
-import msgspec
 from aiohttp import web
 
 from mstar.client import Session as Runtime
 from server.door import SERVER, Server, account_of, authorised
-from server.events.decode import described
+from server.events.decode import settings_in
 from server.events.session import SessionPatch
+from server.http.reading import form_of
 from server.limits import Seat
 from server.realtime import Asked
 from server.security import Refusal
@@ -22,7 +22,9 @@ from server.watch import Watch, watching
 from server.webrtc import patches
 from server.webrtc.addresses import Offered, offered
 from server.webrtc.call import Call
-from server.webrtc.http import SDP, answered, cross_origin, preflight
+from server.webrtc.http import OFFER_BYTES, SDP, answered, cross_origin, offer_of, preflight
+
+log = logging.getLogger("mstar.webrtc")
 
 
 class Held(Protocol):
@@ -103,29 +105,16 @@ async def create(request: web.Request) -> web.Response:
 
 
 async def _offer(request: web.Request) -> tuple[str, SessionPatch | None]:
-    """The SDP and the session settings of a request. Raises Refusal."""
+    """The SDP and the session settings of a request. Raises Refusal, Rejected."""
     if request.content_type == SDP:
-        return await request.text(), None
+        return await offer_of(request), None
     if request.content_type != "multipart/form-data":
         raise Refusal(415, "unsupported_media_type", f"Expected {SDP} or multipart/form-data.")
-    form = await request.post()
-    parts = {name: part if isinstance(part, str) else await _read(part) for name, part in form.items()}
+    parts = dict((await form_of(request, OFFER_BYTES)).fields)
     if "sdp" not in parts:
         raise Refusal(400, "missing_required_parameter", "Missing required parameter: 'sdp'.", "sdp")
-    if "session" not in parts:
-        return parts["sdp"], None
-    try:
-        return parts["sdp"], msgspec.json.decode(parts["session"], type=SessionPatch)
-    except msgspec.ValidationError as wrong:
-        bad = described(str(wrong), root="session")
-        raise Refusal(400, bad.code, bad.message, bad.param) from None
-    except msgspec.DecodeError as wrong:
-        raise Refusal(400, "invalid_json", f"The session is not valid JSON: {wrong}", "session") from None
-
-
-async def _read(part: web.FileField | bytearray | bytes) -> str:
-    raw = await asyncio.to_thread(part.file.read) if isinstance(part, web.FileField) else part
-    return bytes(raw).decode(errors="replace")
+    session = parts.get("session")
+    return parts["sdp"], None if session is None else settings_in(session, SessionPatch, "session")
 
 
 async def _call(request: web.Request, server: Server, asked: Asked, sdp: str) -> tuple[Call, str]:
@@ -178,6 +167,9 @@ async def _run(server: Server, call: Call, seat: Seat, runtime: Runtime, watch: 
     server.live.add(call)
     try:
         await call.run()
+    except* Exception:  # one call's failure is not another's
+        log.exception("a call failed")
+        server.metrics.failed.inc()
     finally:
         server.live.discard(call)
         gauge.dec()

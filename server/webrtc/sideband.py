@@ -9,9 +9,10 @@ from aiohttp import WSMsgType, web
 from mstar.errors import Rejected
 from server.door import SERVER, Handler, authorised
 from server.events.client import InputAudioBufferAppend
-from server.events.decode import BadEvent, decode
+from server.events.decode import BadEvent
 from server.limits import FRAME_BYTES
 from server.outbound import Close, Outbound
+from server.realtime import decoded
 from server.security import PROTOCOL, Refusal
 from server.sessions import GOODBYE_SECONDS, HEARTBEAT_SECONDS, bound_sending
 from server.webrtc.call import Call
@@ -56,16 +57,16 @@ class Sideband:
         async for message in self._socket:
             match message.type:
                 case WSMsgType.TEXT:
-                    self._take(message.data)
+                    await self._take(message.data)
                 case WSMsgType.BINARY:
                     self._call.refuse_event(Rejected("Frames must be JSON text.", code="invalid_frame"), None)
                 case _:
                     return
             await self._outbound.eased()
 
-    def _take(self, frame: str) -> None:
+    async def _take(self, frame: str) -> None:
         try:
-            event = decode(frame)
+            event = await decoded(frame)
         except BadEvent as bad:
             self._call.refuse_event(bad.rejected, bad.event_id)
             return

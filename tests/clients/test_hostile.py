@@ -304,6 +304,28 @@ async def test_hostile_bodies_get_a_coded_refusal(hostile_server: Serving, path:
             assert (error.get("code") or error.get("status")) not in (None, "server_error")
 
 
+@pytest.mark.parametrize("path", [*POSTS, "/v1/realtime/calls", "/v1/nothing"])
+async def test_a_body_that_is_not_encoded_as_it_says_gets_a_coded_refusal(hostile_server: Serving, path: str) -> None:
+    kind = {"calls": "application/sdp", "transcriptions": "multipart/form-data; boundary=x"}
+    headers = {"Content-Type": kind.get(path.rpartition("/")[2], "application/json"), "Content-Encoding": "gzip"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(hostile_server.url + path, data=b"no gzip", headers=headers) as answer,
+    ):
+        if path == "/v1/nothing":
+            assert answer.status == 405
+            return
+        assert answer.status == 400
+        told_of = await answer.json()
+    error = told_of["error"] if "error" in told_of else told_of["detail"]
+    assert error["code"] == "invalid_body"
+
+
+@pytest.mark.parametrize("name", ["%00.js", "a" * 300 + ".js", "a/" * 3_000, "%ff.js", "[", "..%2f..%2fetc"])
+def test_names_that_no_page_has_are_not_found(hostile_server: Serving, name: str) -> None:
+    assert hostile_server.get(f"/{name}")[0] == 404
+
+
 async def test_nothing_of_all_that_is_left(hostile_server: Serving) -> None:
     assert any(settles(hostile_server, BASELINE) for _ in range(5)), (held(hostile_server), BASELINE)
 

@@ -199,6 +199,7 @@ def form(**parts: str) -> bytes:
 FORM = "multipart/form-data; boundary=x"
 SDP = "application/sdp"
 SILENT = b"v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
+DEEP_SESSION = '{"type": "realtime", "prompt": ' + "[" * 500 + "]" * 500 + "}"
 WRONG_SESSION = '{"type": "realtime", "audio": {"input": 7}}'
 
 
@@ -208,10 +209,18 @@ WRONG_SESSION = '{"type": "realtime", "audio": {"input": 7}}'
         (b"", SDP, 400, "invalid_offer"),
         (b"v=0\r\nnonsense", SDP, 400, "invalid_offer"),
         (SILENT, SDP, 400, "invalid_offer"),
+        (b"\xff\xfe", SDP, 400, "invalid_offer"),
+        (SILENT, f"{SDP}; charset=nonsense", 400, "invalid_offer"),
+        (b"a=x\r\n" * 60_000, SDP, 413, "offer_too_long"),
         (b"{}", "application/json", 415, "unsupported_media_type"),
+        (b"x", "multipart/form-data", 400, "invalid_form"),
+        (b"x", FORM, 400, "invalid_form"),
+        (form(sdp="v=0")[:-10], FORM, 400, "invalid_form"),
+        (b"--x\r\n\r\nv=0\r\n--x--\r\n", FORM, 400, "invalid_form"),
         (form(session="{}"), FORM, 400, "missing_required_parameter"),
         (form(sdp="v=0", session=WRONG_SESSION), FORM, 400, "invalid_type"),
         (form(sdp="v=0", session="{"), FORM, 400, "invalid_json"),
+        (form(sdp="v=0", session=DEEP_SESSION), FORM, 400, "invalid_value"),
     ],
 )
 def test_an_offer_that_is_none_is_refused_and_holds_nothing(

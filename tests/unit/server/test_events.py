@@ -10,8 +10,8 @@ import pytest
 
 from mstar.errors import Rejected
 from server.events.client import InputAudioBufferAppend, SessionUpdate
-from server.events.decode import BadEvent, decode
-from server.events.session import SemanticVad, ServerVad, Session, SessionPatch, updated
+from server.events.decode import MOST_LEVELS, BadEvent, decode, settings_in
+from server.events.session import MOST_WRITTEN, SemanticVad, ServerVad, Session, SessionPatch, updated
 from tests.unit.server.driver import Driver
 
 SESSION = Session("realtime", "realtime.session", "sess_1", "demo", 1_900_000_000)
@@ -212,3 +212,66 @@ def test_a_response_beside_the_conversation_leaves_no_trace_in_it() -> None:
     assert (done["status"], done["conversation_id"]) == ("completed", None)
     assert "conversation.item.added" not in driver.types()
     assert active in driver.tasks
+
+
+def nested(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+TOOL = '{"name": "f", "parameters": {"a": %s}}'
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS, 300, 600])
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"type": "session.update", "event_id": "e", "session": {"type": "realtime", "prompt": %s}}',
+        '{"type": "session.update", "event_id": "e", "session": {"type": "realtime", "tools": [' + TOOL + "]}}",
+        '{"type": "response.create", "event_id": "e", "response": {"reasoning": %s}}',
+    ],
+)
+def test_what_may_be_anything_is_no_deeper_than_can_be_shown(event: str, levels: int) -> None:
+    with pytest.raises(BadEvent) as bad:
+        decode(event % nested(levels))
+    assert (bad.value.code, bad.value.event_id) == ("invalid_value", "e")
+    assert decode(event % nested(MOST_LEVELS // 2))
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS, 980, 100_000])
+def test_settings_of_a_request_are_no_deeper_either(levels: int) -> None:
+    with pytest.raises(Rejected):
+        settings_in(f'{{"type": "realtime", "prompt": {nested(levels)}}}', SessionPatch, "session")
+
+
+LONG = "a" * (MOST_WRITTEN + 1)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "session.update", "session": {"type": "realtime", "instructions": LONG}},
+        {
+            "type": "conversation.item.create",
+            "item": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": LONG}]},
+        },
+        {"type": "conversation.item.retrieve", "item_id": LONG},
+    ],
+)
+def test_text_is_bounded(event: dict[str, Any]) -> None:
+    with pytest.raises(BadEvent) as bad:
+        decode(json.dumps({**event, "event_id": "e"}))
+    assert (bad.value.code, bad.value.event_id) == ("event_too_long", "e")
+
+
+def test_sound_of_items_does_not_count_as_text() -> None:
+    content = [{"type": "input_audio", "audio": "A" * (2 * MOST_WRITTEN)}]
+    item = {"type": "message", "role": "user", "content": content}
+    assert decode(json.dumps({"type": "conversation.item.create", "item": item}))
+    assert decode(json.dumps({"type": "response.create", "response": {"input": [item, item]}}))
+
+
+def test_a_session_does_not_grow_beyond_what_can_be_shown() -> None:
+    session = updated(SESSION, patch(instructions="a" * (MOST_WRITTEN // 2)))
+    with pytest.raises(Rejected) as why:
+        updated(session, patch(prompt="a" * (MOST_WRITTEN // 2)))
+    assert why.value.code == "session_too_large"

@@ -23,6 +23,10 @@ from server.security import Grant, Keys, Refusal, check_host, check_origin, key_
         ("127.0.0.1.evil.example", False),
         ("localhost.evil.example:8000", False),
         ("", False),
+        ("[", False),
+        ("[::1", False),
+        ("[v1.x]", False),
+        ("\udcff", False),
     ],
 )
 def test_hosts(host: str, fine: bool) -> None:
@@ -45,6 +49,8 @@ def test_hosts(host: str, fine: bool) -> None:
         ("http://evil.example", False),
         ("null", False),
         ("file://", False),
+        ("http://[", False),
+        ("\udcff", False),
         ("https://friend.example.evil.example", False),
     ],
 )

@@ -79,7 +79,8 @@ class Client:
         try:
             if self.lost:
                 raise Rejected(self.lost, code="not_ready")
-            await asyncio.wait_for(future, OPEN_SECONDS)
+            async with asyncio.timeout(OPEN_SECONDS):  # wait_for would lose a cancellation at the moment of the answer
+                await future
         except TimeoutError:
             self.close_session(opened)
             raise Rejected("The workers do not answer.", code="not_ready") from None

@@ -97,7 +97,8 @@ class Launched:
     async def _ask(self) -> object:
         """What the conductor says of its workers; None if it says nothing."""
         try:
-            return await asyncio.wait_for(self.client.ask("workers"), ASK_SECONDS)
+            async with asyncio.timeout(ASK_SECONDS):
+                return await self.client.ask("workers")
         except TimeoutError:
             return None
 

@@ -125,11 +125,14 @@ class Request:
             self._events.append(event)
             self.session.on_event(event)
         end = self._end
-        if end and (end.status != "done" or all(self._got.get(name, 0) >= n for name, n in end.emitted.items())):
+        if end and (self._interrupted or end.status != "done" or self._has_all(end)):
             self._events.append(end)
             self.session.on_event(end)
             self.session.forget(self.id)
         self._wake.set()
+
+    def _has_all(self, end: RequestEnded) -> bool:
+        return all(self._got.get(name, 0) >= n for name, n in end.emitted.items())
 
     def lose(self, worker: str, cause: str) -> None:
         """A worker is gone: what it had still to say of a request that is done will not come."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
-from models.piper.voice import Floats, Tails, Voice, session
+from models.piper.split import Stages
+from models.piper.voice import Floats, Tails, Voice, read_stages, session
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,16 @@ class Both:
         return samples[:, 0], (flow, decoder)
 
 
+@cache
+def _stages(path: Path) -> Stages:
+    return read_stages(path)
+
+
 def in_one_pass(voice: Voice, latents: Floats) -> Floats:
     """What the voice's own graph makes of latents [n, channels]: samples [m]."""
-    z_p, mask = voice.stages.flow_in
+    stages = _stages(voice.path)
+    z_p, mask = stages.flow_in
     fed = {z_p: latents.T[None], mask: np.ones((1, 1, len(latents)), np.float32)}
-    [frames] = session(voice.stages.flow, 1).run(None, fed)
-    [wave] = session(voice.stages.decoder, 1).run(None, {voice.stages.decoder_in: frames})
+    [frames] = session(stages.flow, 1).run(None, fed)
+    [wave] = session(stages.decoder, 1).run(None, {stages.decoder_in: frames})
     return np.asarray(wave, np.float32).reshape(-1)

@@ -30,7 +30,8 @@ OUT = "out"  # float32 [1, channels, 1, m]
 
 @dataclass(frozen=True, slots=True)
 class CarriedGraph:
-    model: ModelProto
+    """What there is to know of a carried stage to run it."""
+
     tails: tuple[Tail, ...]
     channels: int  # of a frame
     hop: int  # items out per frame
@@ -41,7 +42,7 @@ class CarriedGraph:
 _POINTWISE = frozenset({"LeakyRelu", "Tanh", "Div", "Mul", "Add", "Sub", "Sigmoid", "Relu"})
 
 
-def carry_state(model: ModelProto) -> CarriedGraph:
+def carry_state(model: ModelProto) -> tuple[ModelProto, CarriedGraph]:
     """Rewrite a stage whose first input is streaming [1, channels, frames], with one output [1, channels, items].
 
     A second input is its mask, which is 1 for all frames of a sound that is alone. WeightsError if it holds an
@@ -86,7 +87,7 @@ def carry_state(model: ModelProto) -> CarriedGraph:
         model,
         "carried",
     )
-    return CarriedGraph(made, tuple(rewrite.tails), channels, out.rate, out.lag, rewrite.reach + 1)
+    return made, CarriedGraph(tuple(rewrite.tails), channels, out.rate, out.lag, rewrite.reach + 1)
 
 
 def _channels(wiring: Wiring, source: str) -> int:

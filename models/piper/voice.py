@@ -69,8 +69,8 @@ class Carried:
     @classmethod
     def of(cls, stage: onnx.ModelProto, threads: int) -> Carried:
         """Raises WeightsError if it holds an operation that can not be carried."""
-        graph = carry_state(stage)
-        return cls(graph, session(graph.model, threads))
+        model, graph = carry_state(stage)
+        return cls(graph, session(model, threads))
 
     def fresh(self) -> Tails:
         """The state at the start of a segment."""
@@ -93,8 +93,10 @@ class Voice:
     """Sessions over the stages of one voice; immutable and safe to share between calls of one thread."""
 
     config: VoiceConfig
-    stages: Stages
+    path: Path
     prior: ort.InferenceSession
+    prior_in: tuple[str, ...]  # ids, their number, scales, noise
+    prior_out: tuple[str, ...]  # durations, mean, deviation, mask
     flow: Carried  # latents → frames
     decoder: Carried  # frames → samples
 
@@ -107,16 +109,13 @@ class Voice:
     def load(cls, path: Path, threads: int = 1) -> Voice:
         """Read `path` (.onnx) and `path`.json. WeightsError (path, cause) if either is missing or unlike Piper's."""
         config = read_config(path.with_name(path.name + ".json"))
+        stages = read_stages(path)
         try:
-            model = onnx.load(str(path))
-        except Exception as cause:  # onnx raises protobuf's own classes on damaged files
-            raise WeightsError(f"{path}: {cause}") from cause
-        try:
-            stages = split(model)
             flow, decoder = (Carried.of(stage, threads) for stage in (stages.flow, stages.decoder))
         except WeightsError as cause:
             raise WeightsError(f"{path}: {cause}") from cause
-        return cls(config, stages, session(stages.prior, threads), flow, decoder)
+        prior = session(stages.prior, threads)
+        return cls(config, path, prior, stages.prior_in, stages.prior_out, flow, decoder)
 
     def latents(
         self, ids: Ints, rng: np.random.Generator, *, noise_scale: float, noise_w: float, length_scale: float
@@ -125,10 +124,22 @@ class Voice:
         draw = rng.standard_normal((1, 2, len(ids)), np.float32)
         scales = np.array([noise_scale, length_scale, noise_w], np.float32)
         values = (ids[None, :], np.array([len(ids)], np.int64), scales, draw)
-        feed = dict(zip(self.stages.prior_in, values, strict=True))
-        durations, mean, deviation, _ = self.prior.run(list(self.stages.prior_out), feed)
+        feed = dict(zip(self.prior_in, values, strict=True))
+        durations, mean, deviation, _ = self.prior.run(list(self.prior_out), feed)
         z_p = mean + rng.standard_normal(mean.shape, np.float32) * deviation * np.float32(noise_scale)
         return Latents(np.ascontiguousarray(z_p[0].T), durations.reshape(-1).astype(np.int64))
+
+
+def read_stages(path: Path) -> Stages:
+    """The voice's own graph in three. WeightsError (path, cause) if it is missing, damaged or unlike Piper's."""
+    try:
+        model = onnx.load(str(path))
+    except Exception as cause:  # onnx raises protobuf's own classes on damaged files
+        raise WeightsError(f"{path}: {cause}") from cause
+    try:
+        return split(model)
+    except WeightsError as cause:
+        raise WeightsError(f"{path}: {cause}") from cause
 
 
 def session(model: onnx.ModelProto, threads: int) -> ort.InferenceSession:
@@ -138,7 +149,9 @@ def session(model: onnx.ModelProto, threads: int) -> ort.InferenceSession:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    made = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    made._model_bytes = b""  # noqa: SLF001 - kept to open the session anew, as large as the weights
+    return made
 
 
 def read_config(path: Path) -> VoiceConfig:

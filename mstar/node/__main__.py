@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mstar.client.run import Run, read_run
 from mstar.errors import GraphError, Rejected, WeightsError
-from mstar.node import collection
+from mstar.node import loading
 from mstar.node.life import die_with_parent
 
 
@@ -27,11 +27,11 @@ def main(arguments: list[str]) -> int:
             return _begun(run, "conductor", lambda: run_conductor(run))
         case ["worker", name, life]:
             die_with_parent()
-            collection.hold()
+            loading.hold()
             return _worker(run, name, int(life))
         case ["spare"]:
             die_with_parent()
-            collection.hold()
+            loading.hold()
             from mstar.node.spare import wait_for_role
 
             role = wait_for_role(run)

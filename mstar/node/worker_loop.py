@@ -9,7 +9,7 @@ from mstar.client.client import CONDUCTOR
 from mstar.client.run import Run
 from mstar.clock import MonotonicClock
 from mstar.messages import WorkerReady
-from mstar.node import collection
+from mstar.node import loading
 from mstar.node.life import Life
 from mstar.transport.choose import transport_of
 from mstar.worker.build import build_worker
@@ -29,7 +29,7 @@ def run_worker(run: Run, name: str, life: int) -> None:
     settings = {family: run.settings(family) for family in graphs}
     transport = transport_of(run.placement.transport, name, run.directory, rank.host, rank.device)
     worker = build_worker(name, rank, graphs, placed, settings, endpoint, clock, thread, transport)
-    collection.settle()
+    loading.settle()
     endpoint.watch(thread.descriptor)
     if transport.descriptor is not None:
         endpoint.watch(transport.descriptor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from mstar.node.collection import hold, settle
+from mstar.node.loading import hold, settle
 
 
 def test_what_was_loaded_is_left_alone_and_what_comes_is_collected() -> None:

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, dequantize
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -179,6 +178,8 @@ def _stored(path: Path, name: str, tensor: GgufTensor) -> Stored:
     read = _READERS.get(tensor.kind)
     if read is not None:
         return read(tensor)
+    from gguf import GGMLQuantizationType, dequantize  # takes a thirtieth of a second, and few files need it
+
     try:
         values = dequantize(tensor.raw, GGMLQuantizationType(tensor.kind))
     except (NotImplementedError, ValueError) as cause:

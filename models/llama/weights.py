@@ -178,7 +178,7 @@ def _stored(path: Path, name: str, tensor: GgufTensor) -> Stored:
     read = _READERS.get(tensor.kind)
     if read is not None:
         return read(tensor)
-    from gguf import GGMLQuantizationType, dequantize  # takes a thirtieth of a second, and few files need it
+    from gguf import GGMLQuantizationType, dequantize  # noqa: PLC0415 - slow to import, and few files need it
 
     try:
         values = dequantize(tensor.raw, GGMLQuantizationType(tensor.kind))

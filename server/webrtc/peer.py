@@ -68,6 +68,7 @@ class Peer:
         """Whether the peer has a data channel."""
         self.user = ""
         """ICE user name of the offer; another one is an ICE restart."""
+        self._closing: asyncio.Future[None] | None = None
         self.connected = asyncio.Event()
         self.arrival = 0.0
         """When the loop's clock saw the newest datagram of the peer."""
@@ -134,15 +135,14 @@ class Peer:
             await asyncio.sleep(left)
 
     async def close(self) -> None:
-        """Free everything within `CLOSE_SECONDS`; safe to call twice."""
-        closing = asyncio.ensure_future(self._connection.close())
-        done, _ = await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
-        if not done:
+        """Free everything within `CLOSE_SECONDS`; safe to call twice. What can not be closed is taken apart."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._connection.close())
+        await asyncio.wait({self._closing}, timeout=CLOSE_SECONDS)
+        if not self._closing.done() or (not self._closing.cancelled() and self._closing.exception() is not None):
             log.warning("a peer connection does not close; its sockets are taken away")
             patches.drop_sockets(self._connection)
-            closing.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ConnectionError):
-            await closing
+            self._closing.cancel()
         for track in self._sends:
             track.stop()
 
@@ -189,6 +189,11 @@ def _described(text: str, what: str = "offer") -> SessionDescription:
         raise Rejected(f"The {what} is not valid SDP: {why!r:.200}", code=f"invalid_{what}", param="sdp") from why
     if not found.media:
         raise Rejected(f"The {what} has no sections.", code=f"invalid_{what}", param="sdp")
+    names = [media.rtp.muxId for media in found.media if media.rtp.muxId]
+    bundled = {name for group in found.group if group.semantic == "BUNDLE" for name in group.items}
+    if len(set(names)) < len(names) or not bundled <= set(names):
+        text = f"The names of the sections of the {what} are not one each, or not those of its bundle."
+        raise Rejected(text, code=f"invalid_{what}", param="sdp")
     return found
 
 

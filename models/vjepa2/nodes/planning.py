@@ -118,7 +118,8 @@ def sample(settings: Mapping[str, Value]) -> Each:
                 raise Rejected(f"noise: given for {len(noise)} iterations", param="noise")
             drawn = noise[iteration]
         else:
-            drawn = np.random.default_rng((call.seed, iteration)).standard_normal(shape, np.float32)
+            key = (abs(call.seed), iteration, *((1,) if call.seed < 0 else ()))  # a generator takes none below 0
+            drawn = np.random.default_rng(key).standard_normal(shape, np.float32)
         return {"moves": draw(planner, space, _belief(found), drawn)}
 
     return Each(run, ("moves",))

@@ -29,7 +29,8 @@ async def graph(request: web.Request) -> web.Response:
     if name not in server.cards:
         raise Refusal(404, "model_not_found", f"The model '{name:.80}' does not exist.", "family")
     try:
-        value = await asyncio.wait_for(server.client.ask("graph", family=name), ASK_SECONDS)
+        async with asyncio.timeout(ASK_SECONDS):
+            value = await server.client.ask("graph", family=name)
     except TimeoutError:
         raise Refusal(503, "runtime_silent", "The conductor does not answer.", retry_after=1) from None
     return web.json_response(value, dumps=lambda tree: json.dumps(tree, default=list))
@@ -61,7 +62,8 @@ async def trace(request: web.Request) -> web.Response:
         text = "There is no such session, or it has ended too long ago."
         raise Refusal(404, "session_not_found", text, "session")
     try:
-        return trace_file(await asyncio.wait_for(story(track, server.client), ASK_SECONDS))
+        async with asyncio.timeout(ASK_SECONDS):
+            return trace_file(await story(track, server.client))
     except TimeoutError:
         raise Refusal(503, "runtime_silent", "A worker does not answer.", retry_after=1) from None
 

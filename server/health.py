@@ -30,7 +30,8 @@ async def readyz(request: web.Request) -> web.Response:
     if not server.ready:
         return web.Response(status=503, text="loading")
     try:
-        workers = await asyncio.wait_for(server.client.ask("workers"), ASK_SECONDS)
+        async with asyncio.timeout(ASK_SECONDS):
+            workers = await server.client.ask("workers")
     except TimeoutError:
         return web.Response(status=503, text="the conductor does not answer")
     stuck = _stuck(workers, server.settings.progress_seconds)

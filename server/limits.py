@@ -65,7 +65,8 @@ class Admission:
     async def empty(self, seconds: float) -> bool:
         """Wait until no session is left → whether that was within `seconds`."""
         try:
-            await asyncio.wait_for(self._empty.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
         except TimeoutError:
             return False
         return True

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from server.http.content import AnyPart
+from server.speech.wire import Seed
 
 Stop = str | Annotated[list[str], Meta(max_length=4)] | None
-Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
 

@@ -59,6 +59,8 @@ def _check(wanted: CompletionRequest) -> None:
         raise unsupported("best_of", "can only be 1")
     if wanted.suffix:
         raise unsupported("suffix", "is not served")
+    if not all(wanted.prompt if isinstance(wanted.prompt, list) else [wanted.prompt]):
+        raise Rejected("'prompt' holds a text that is empty.", code="empty_prompt", param="prompt")
     if isinstance(wanted.prompt, list) and not 1 <= len(wanted.prompt) <= MOST_PROMPTS:
         raise Rejected(f"'prompt' holds {len(wanted.prompt)} texts; 1 to {MOST_PROMPTS} can be.", param="prompt")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -60,8 +60,7 @@ async def message_in(request: web.Request, kind: type[T], limit: int = BODY_BYTE
     body = await body_of(request, limit)
 
     def read() -> T:
-        tree: Mapping[str, Any] = tree_of(body)
-        return message_of(tree, kind)
+        return message_of(tree_of(body, cut=False), kind)
 
     return await asyncio.to_thread(read) if len(body) > LONG_BODY else read()
 

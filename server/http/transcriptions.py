@@ -27,6 +27,7 @@ from server.http.recognising import Piece, recognised
 from server.http.subtitles import cues, srt, vtt
 from server.security import Refusal
 from server.sessions import using
+from server.speech.wire import Seed
 
 FOREIGN_MODELS = ("whisper-1", "gpt-transcribe", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "whisper-large")
 """Models of the API: they mean the first family that writes down what it hears."""
@@ -51,7 +52,7 @@ class Wanted(Struct, forbid_unknown_fields=True):
     timestamp_granularities: list[Literal["word", "segment"]] = []
     include: list[Literal["logprobs"]] = []
     chunking_strategy: str = ""
-    seed: int | None = None
+    seed: Seed | None = None
 
 
 _LISTS = ("timestamp_granularities", "include")

@@ -75,7 +75,8 @@ class Followed:
 
     async def _next(self, what: str) -> None:
         try:
-            event = await asyncio.wait_for(anext(self._coming), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                event = await anext(self._coming)
         except TimeoutError:
             raise Diverged(f"{self.task}: {what} did not come within {PATIENCE:.0f} s") from None
         match event:

@@ -22,7 +22,7 @@ from server.speech.offers import Said, asked_aligned, settings_of, speaking
 from server.speech.socket import Line, converse
 from server.speech.sound import Coding, Outlet, Shape
 from server.speech.timing import Timeline, spans
-from server.speech.wire import message_of, tree_of
+from server.speech.wire import Seed, message_of, tree_of
 
 MOST_CONTEXTS = 64
 USUAL_DELAY_MS = 3000
@@ -47,7 +47,7 @@ class Generation(Struct):
     """`speed` counts, and `seed`, which the vendor does not have; volume and emotion are taken without effect."""
 
     speed: float | None = None
-    seed: int | None = None
+    seed: Seed | None = None
 
 
 class Input(Struct):

@@ -19,7 +19,7 @@ from server.speech.entry import allowed, key_for
 from server.speech.offers import Said, settings_of, speaking
 from server.speech.socket import Line, converse
 from server.speech.sound import Coding, Outlet, Shape
-from server.speech.wire import message_of, query_of, tree_of
+from server.speech.wire import Seed, message_of, query_of, tree_of
 
 CONTEXT = "speak"
 _CODINGS: dict[str, Coding] = {"linear16": "pcm", "mulaw": "pcmu", "alaw": "pcma"}
@@ -38,7 +38,7 @@ class Query(Struct):
     sample_rate: int | None = None
     speed: float | None = None
     container: Literal["none"] = "none"
-    seed: int | None = None
+    seed: Seed | None = None
 
 
 class Speak(Struct, tag_field="type", tag="Speak"):

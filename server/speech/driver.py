@@ -88,7 +88,8 @@ class Speaker:
                 case Close(segment):
                     self._requests[segment].close()
                 case Stop(segment):
-                    self._requests.pop(segment).stop(self._played())
+                    if (asked := self._requests.pop(segment, None)) is not None:  # else its start has failed
+                        asked.stop(self._played())
                 case Sound() | Words() | Flushed() | Ended():
                     if isinstance(each, Sound) and self._began is None:
                         self._began = self._clock()

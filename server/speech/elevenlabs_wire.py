@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from mstar.errors import Rejected
 from server.speech.sound import Coding, Shape
 from server.speech.timing import Span
+from server.speech.wire import Seed
 
 _FORMAT = re.compile(r"(?P<coding>mp3|pcm|wav|ulaw|alaw|opus)_(?P<rate>\d{4,5})(?:_(?P<kilobits>\d{2,3}))?")
 _CODINGS: dict[str, Coding] = {"ulaw": "pcmu", "alaw": "pcma", "pcm": "pcm", "wav": "wav", "mp3": "mp3", "opus": "opus"}
@@ -45,7 +46,7 @@ class Query(Struct):
     model_id: str = ""
     output_format: str = USUAL_FORMAT
     inactivity_timeout: Annotated[float, Meta(ge=1, le=180)] = 20
-    seed: int | None = None
+    seed: Seed | None = None
     language_code: str | None = None
     enable_ssml_parsing: bool = False
 
@@ -87,7 +88,7 @@ class SpeechBody(Struct):
     model_id: str = ""
     language_code: str | None = None
     voice_settings: VoiceSettings | None = None
-    seed: int | None = None
+    seed: Seed | None = None
 
 
 class Alignment(Struct):

@@ -83,4 +83,4 @@ async def with_tasks(work: Callable[[asyncio.TaskGroup], Awaitable[T]]) -> T:
 
 async def body_of(request: web.Request) -> dict[str, Any]:
     """The JSON object of a request. Raises Refusal(408, 413) or Rejected."""
-    return tree_of(await reading.body_of(request, BODY_BYTES))
+    return tree_of(await reading.body_of(request, BODY_BYTES), cut=False)

@@ -23,7 +23,7 @@ from server.speech.offers import Said, asked_aligned, settings_of, speaking
 from server.speech.socket import Line, converse
 from server.speech.sound import Outlet, Shape
 from server.speech.timing import Timeline, spans
-from server.speech.wire import message_of, query_of, tree_of
+from server.speech.wire import Seed, message_of, query_of, tree_of
 
 CONTEXT = "speech"
 RATE = 48_000
@@ -37,7 +37,7 @@ class Query(Struct):
     no_binary: bool = False
     strip_headers: bool = False
     model: str = ""
-    seed: int | None = None
+    seed: Seed | None = None
 
 
 class Voice(Struct):

@@ -21,7 +21,7 @@ from server.speech.offers import OPENAI_VOICES, settings_of
 from server.speech.saying import Saying
 from server.speech.sound import COMPRESSED, Shape, rate_for
 from server.speech.streaming import stream_pieces
-from server.speech.wire import json_text, message_of
+from server.speech.wire import Seed, json_text, message_of
 
 PCM_RATE = 24_000
 """What clients of the API take headerless sound for."""
@@ -44,7 +44,7 @@ class SpeechRequest(Struct, forbid_unknown_fields=True):
     response_format: Coding = "mp3"
     speed: float | None = None
     stream_format: Literal["audio", "sse"] = "audio"
-    seed: int | None = None
+    seed: Seed | None = None
     sample_rate: Annotated[int, Meta(ge=8000, le=48_000)] | None = None
     stream: bool = True
 

@@ -192,13 +192,15 @@ class Line:
                 group.create_task(self._watch())
                 writing = group.create_task(self._write())
                 reading = group.create_task(self._read(dialect))
-                await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
-                dialect.gone()
+                try:
+                    await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+                finally:  # nothing that it began may begin anything more
+                    dialect.gone()
                 if not reading.done():
                     reading.cancel()
                     await asyncio.wait({reading})
                     close = writing.result()
-                    await self._socket.close(code=close.code, message=close.reason.encode()[:120])
+                    await self._socket.close(code=close.code, message=_reason(close.reason))
                 raise _Over
         except* (_Over, ConnectionError):
             pass
@@ -256,6 +258,11 @@ class Line:
             await self._outbound.turned()
             if self._outbound.overflowing:
                 raise _Over
+
+
+def _reason(text: str) -> bytes:
+    """As much of a text as a close frame holds."""
+    return text.encode(errors="replace")[:120].decode(errors="ignore").encode()
 
 
 async def converse(

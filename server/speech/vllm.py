@@ -24,7 +24,7 @@ from server.speech.offers import Said, asked_aligned, settings_of, speaking
 from server.speech.socket import Line, converse
 from server.speech.sound import Outlet, Shape, rate_for
 from server.speech.timing import Timeline, spans
-from server.speech.wire import message_of, tree_of
+from server.speech.wire import Seed, message_of, tree_of
 
 CONTEXT = "utterance"
 Coding = Literal["wav", "pcm", "flac", "mp3", "opus"]
@@ -51,7 +51,7 @@ class SessionConfig(Struct, tag_field="type", tag="session.config", forbid_unkno
     stream_audio: bool = False
     split_granularity: Literal["none", "sentence", "clause"] = "none"
     word_timestamps: bool = False
-    seed: int | None = None
+    seed: Seed | None = None
     sample_rate: Annotated[int, Meta(ge=8000, le=48_000)] | None = None
 
 

@@ -45,7 +45,8 @@ class Channel:
     async def missing(self, seconds: float) -> None:
         """Returns if it has not come within `seconds`."""
         try:
-            await asyncio.wait_for(self._open.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._open.wait()
         except TimeoutError:
             return
         await asyncio.Event().wait()

@@ -65,9 +65,14 @@ JSON: dict[str, tuple[Frames, set[str | None]]] = {
     "bad json": (["nonsense"], {"invalid_json"}),
     "nested": ([NESTED], {"invalid_json"}),
     "half a character": (['"\\ud800'], {"invalid_json"}),
+    "no number": (['{"type": NaN}', '{"type": "Speak", "speed": -Infinity}'], {"invalid_json"}),
     "no object": (["[1]"], {"invalid_type"}),
     "binary": ([b"\x00\x01"], {"invalid_frame"}),
 }
+
+
+NAMELESS = {"invalid_value", "voice_not_found", "model_not_found"}
+"""What a name is that holds half a character."""
 
 
 def also(**mistakes: tuple[Frames, set[str | None]]) -> dict[str, tuple[Frames, set[str | None]]]:
@@ -77,7 +82,9 @@ def also(**mistakes: tuple[Frames, set[str | None]]) -> dict[str, tuple[Frames, 
 def cartesia(context: str, words: Any, **more: Any) -> str:
     form = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
     voice = {"mode": "id", "id": "default"}
-    return text(context_id=context, model_id="toy", transcript=words, voice=voice, output_format=form, **more)
+    return text(
+        **{"context_id": context, "model_id": "toy", "transcript": words, "voice": voice, "output_format": form, **more}
+    )
 
 
 def item(words: Any) -> str:
@@ -116,6 +123,8 @@ PROTOCOLS = {
         at("code"),
         also(
             wrong_type=([text(type="session.config", voice=7)], {"invalid_type"}),
+            half_a_name=([text(type="\ud83d"), text(type="session.config", voice="\ude42")], {*NAMELESS}),
+            far=([text(type="session.config", seed=2**70)], {"invalid_value"}),
             unknown=([text(type="session.sing")], {"invalid_value"}),
             long=([text(type="session.config"), text(type="input.text", text=MEBIBYTE)], {"text_too_long"}),
             empty=([text(type="session.config"), *[text(type="input.text", text="")] * MANY], {None}),
@@ -150,6 +159,8 @@ PROTOCOLS = {
         at("error_code"),
         also(
             wrong_type=([cartesia("a", 7)], {"invalid_type"}),
+            half_a_name=([cartesia("\ud83d", 7), cartesia("a", "b", model_id="\ude42")], {"invalid_type", *NAMELESS}),
+            far=([cartesia("a", "b", generation_config={"seed": -(2**70)})], {"invalid_value"}),
             unknown=([text(context_id="nobody", cancel=True)], {None, "context_not_found"}),
             long=([cartesia("a", MEBIBYTE)], {"text_too_long"}),
             empty=([cartesia("a", "", **{"continue": True})] * MANY, {None}),
@@ -161,6 +172,7 @@ PROTOCOLS = {
         at("code", kind="Warning"),
         also(
             wrong_type=([text(type="Speak", text=7)], {"invalid_type"}),
+            half_a_name=([text(type="\ud83d")], {*NAMELESS}),
             unknown=([text(type="Sing")], {"invalid_value"}),
             long=([text(type="Speak", text=MEBIBYTE)], {"text_too_long"}),
             empty=([text(type="Speak", text="")] * MANY, {None}),
@@ -175,6 +187,7 @@ PROTOCOLS = {
         also(
             wrong_type=([text(text=7)], {"invalid_type"}),
             unknown=([text(text="a", voice={"id": "nobody"})], {"voice_not_found"}),
+            half_a_name=([text(text="a", voice={"id": "\ud83d"})], {*NAMELESS}),
             long=([text(text=MEBIBYTE)], {"text_too_long"}),
             empty=([text(text="")] * MANY, {None}),
             control=([text(flush=True)], {None}),
@@ -186,6 +199,7 @@ PROTOCOLS = {
         {
             **JSON,
             "nested": ([NESTED], {"invalid_json", "invalid_type"}),
+            "no number": (['{"type": NaN}'], {"invalid_json", "invalid_value", "invalid_type"}),
             "wrong type": ([text(type="ask", settings=7)], {"invalid_type", "invalid_value", "unknown_parameter"}),
             "unknown": ([text(type="sing")], {"invalid_value", "unknown_event"}),
             "blank": (["{}"] * MANY, {"missing_required_parameter", "invalid_value"}),
@@ -292,14 +306,16 @@ POSTS = (
 
 @pytest.mark.parametrize("path", POSTS)
 async def test_hostile_bodies_get_a_coded_refusal(hostile_server: Serving, path: str) -> None:
-    bodies = [b"nonsense", NESTED.encode(), b"[1]", b'{"a": 1}', b"\x00\xff", MEBIBYTE.encode()]
+    bodies = [b"nonsense", NESTED.encode(), b"[1]", b'{"a": 1}', b"\x00\xff", MEBIBYTE.encode(), b'{"seed": NaN}']
+    bodies += [b'{"text": "a", "input": "a", "prompt": "a", "messages": [], "seed": %d}' % 2**70]
+    bodies += [b'{"model": "\\ud83d", "model_id": "\\ud83d", "text": "a", "input": "a", "prompt": "a", "messages": []}']
     if not path.endswith("client_secrets"):  # which may ask for nothing in particular
         bodies += [b"{}", b""]
     async with aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session:
         for body in bodies:
             async with session.post(hostile_server.url + path, data=body) as answer:
                 told_of = await answer.json()
-            assert answer.status in (400, 413, 415), (body[:20], told_of)
+            assert answer.status in (400, 404, 413, 415), (body[:20], told_of)
             error = told_of["error"] if "error" in told_of else told_of["detail"]
             assert (error.get("code") or error.get("status")) not in (None, "server_error")
 

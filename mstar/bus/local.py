@@ -39,6 +39,8 @@ class LocalBus:
 
     def take(self, name: str) -> list[Message]:
         queue = self._queues[name]
+        if not queue:
+            return []
         taken = list(queue)
         queue.clear()
         return taken

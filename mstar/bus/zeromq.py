@@ -20,6 +20,9 @@ from mstar.messages import Envelope, Message, decode, encode
 HIGH_WATER = 1000
 OVERFLOW = 100_000
 _LINGER_MS = 200
+_POLLIN = int(zmq.POLLIN)  # an enumeration's operators cost a microsecond
+RETRY_SECONDS = 0.002
+"""How soon a peer is tried again whose socket took no more."""
 
 
 class _Peer:
@@ -55,7 +58,8 @@ class _Peer:
 class ZmqEndpoint:
     """A party on the bus of `directory` (which only its user may enter).
 
-    In an asyncio loop: `attach()`, then `on_arrival`. In a plain loop: `wait(timeout, fds)` then `receive()`.
+    In an asyncio loop: `attach()`, then `on_arrival`. In a plain loop: `receive()`, then `wait(timeout)`. Several
+    threads may use it, one at a time, while another one waits.
     """
 
     def __init__(self, directory: Path, name: str, *, high_water: int = HIGH_WATER, overflow: int = OVERFLOW) -> None:
@@ -98,18 +102,15 @@ class ZmqEndpoint:
 
     def receive(self) -> Sequence[Message]:
         taken: list[Message] = []
-        while True:
-            try:
-                frame = self._pull.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            envelope = decode(frame)
+        while self._has_arrived():
+            envelope = decode(self._pull.recv(zmq.NOBLOCK))
             expected = self._seen.get(envelope.sender, 0) + 1
             if envelope.number > expected:
                 self.lost += envelope.number - expected
             self._seen[envelope.sender] = envelope.number
             taken.append(envelope.body)
-        self.flush()
+        if self._blocked:
+            self.flush()
         return taken
 
     def forget(self, peer: str) -> None:
@@ -145,11 +146,11 @@ class ZmqEndpoint:
             self._loop.call_soon(self._arrived)
 
     def _has_arrived(self) -> bool:
-        return bool(int(self._pull.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+        return bool(int(self._pull.getsockopt(zmq.EVENTS)) & _POLLIN)
 
     def _retry_soon(self) -> None:
         if self._loop is not None and self._retry is None:
-            self._retry = self._loop.call_later(0.002, self._retried)
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._retried)
 
     def _retried(self) -> None:
         self._retry = None
@@ -161,13 +162,20 @@ class ZmqEndpoint:
         """Let `wait` also return when `descriptor` is readable."""
         self._poll.register(descriptor, select.POLLIN)
 
-    def wait(self, seconds: float | None) -> None:
-        """Sleep until a message has arrived, a watched descriptor is readable, or the time is over."""
-        if self._has_arrived():
-            return
+    @property
+    def blocked(self) -> bool:
+        """Whether something waits in an overflow: `receive` tries to send it, `RETRY_SECONDS` later at the latest."""
+        return bool(self._blocked)
+
+    def wait(self, seconds: float | None) -> list[int]:
+        """Sleep until something has arrived since the last `receive`, a watched descriptor is readable, or the time is
+        over → descriptors that are readable.
+
+        The socket is not touched: its descriptor is readable when there is something that it was not asked for.
+        """
         if self._blocked:
-            seconds = 0.002 if seconds is None else min(seconds, 0.002)
-        self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
+            seconds = RETRY_SECONDS if seconds is None else min(seconds, RETRY_SECONDS)
+        return [descriptor for descriptor, _ in self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
 
     def close(self) -> None:
         if self._loop is not None:

@@ -5,6 +5,7 @@ Everything that touches an engine is a job here, so engines see one caller and o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -65,12 +66,16 @@ class ComputeThread:
     """One thread; `descriptor` becomes readable when there is something to collect.
 
     A job that raises ends the process's loop: its error is raised by `collect`.
+
+    A hand-over between threads costs as much as a small step. So the owner may let the thread itself go on when a job
+    has ended (`relieve_with`), as long as no two threads do that at a time.
     """
 
     def __init__(self, name: str) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._submitted = 0
         self._ended = 0
+        self._go_on: Callable[[], bool] = lambda: False
         self._jobs: queue.SimpleQueue[tuple[Job, Done | None] | None] = queue.SimpleQueue()
         self._finished: deque[tuple[Done | None, Any, BaseException | None]] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -80,11 +85,19 @@ class ComputeThread:
         self._submitted += 1
         self._jobs.put((job, done))
 
-    def collect(self) -> None:
-        try:
+    def relieve_with(self, go_on: Callable[[], bool]) -> None:
+        """`go_on` is called on the thread when there is something to collect; True = nobody else has to be woken.
+
+        What it raises is raised by the owner's next `collect`.
+        """
+        self._go_on = go_on
+
+    def hush(self) -> None:
+        """`descriptor` was seen to be readable: from now on it is not, until there is something new."""
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
-        except BlockingIOError:
-            return
+
+    def collect(self) -> None:
         while self._finished:
             done, result, error = self._finished.popleft()
             if error is not None:
@@ -111,4 +124,12 @@ class ComputeThread:
             self._ended += 1
             if done is not None or error is not None:
                 self._finished.append((done, result, error))
-                os.eventfd_write(self.descriptor, 1)
+                if not self._went_on():
+                    os.eventfd_write(self.descriptor, 1)
+
+    def _went_on(self) -> bool:
+        try:
+            return self._go_on()
+        except BaseException as caught:  # noqa: BLE001 - as above
+            self._finished.append((None, None, caught))
+            return False

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mstar.worker.executor import ComputeThread, Executor, InlineExecutor
+from mstar.worker.executor import ComputeThread, Executor, InlineExecutor, Job
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_results_come_in_order_on_the_caller_s_thread(thread: ComputeThread) -> 
         thread.submit(partial(job, number), done)
     while len(got) < 100:
         wait(thread)
+        thread.hush()
         thread.collect()
     here = threading.current_thread().name
     assert got == [((number, "compute"), here) for number in range(100)]
@@ -60,6 +61,43 @@ def test_an_error_is_raised_where_results_are_collected(
     thread: ComputeThread, wanted: Callable[[Any], None] | None
 ) -> None:
     thread.submit(raising, wanted)
+    wait(thread)
+    with pytest.raises(RuntimeError, match="broken"):
+        thread.collect()
+
+
+def test_the_thread_goes_on_by_itself_and_wakes_who_has_to_know(thread: ComputeThread) -> None:
+    got: list[tuple[Any, str]] = []
+    left = 100
+
+    def done(result: Any) -> None:
+        got.append((result, threading.current_thread().name))
+
+    def go_on() -> bool:
+        nonlocal left
+        thread.collect()
+        left -= 1
+        if left:
+            thread.submit(lambda: left, done)
+        return left > 0
+
+    thread.relieve_with(go_on)
+    thread.submit(lambda: left, done)
+    wait(thread)
+    assert got == [(number, "compute") for number in range(100, 0, -1)]
+    thread.hush()
+    assert not select.select([thread.descriptor], [], [], 0)[0]
+    thread.hush()
+
+
+@pytest.mark.parametrize("job", [raising, lambda: None])
+def test_an_error_of_who_goes_on_is_raised_where_results_are_collected(thread: ComputeThread, job: Job) -> None:
+    def go_on() -> bool:
+        thread.collect()
+        return bool(raising())
+
+    thread.relieve_with(go_on)
+    thread.submit(job, lambda _: None)
     wait(thread)
     with pytest.raises(RuntimeError, match="broken"):
         thread.collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from mstar.bus.zeromq import ZmqEndpoint
 from mstar.messages import CloseSession, Envelope, encode
 
 MANY = 10_000
+SOME = 500
 ENOUGH = 200_000
 """Rounds of waiting after which messages that have not come will not come."""
 
@@ -118,8 +120,40 @@ def test_waiting_ends_with_a_watched_descriptor(pair: tuple[ZmqEndpoint, ZmqEndp
     a, _ = pair
     reading, writing = os.pipe()
     a.watch(reading)
+    a.receive()
+    assert a.wait(0) == []
     os.write(writing, b"x")
-    a.wait(None)
+    assert a.wait(None) == [reading]
     assert os.read(reading, 1) == b"x"
     os.close(reading)
     os.close(writing)
+
+
+def test_one_thread_sleeps_while_another_reads_and_nothing_is_slept_over(pair: tuple[ZmqEndpoint, ZmqEndpoint]) -> None:
+    a, b = pair
+    got: list[int] = []
+    one, over = threading.Lock(), threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            with one:
+                got.extend(numbers(b))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(SOME):
+            a.send("b", CloseSession(str(number)))
+            a.flush()
+        for _ in range(ENOUGH):
+            a.wait(0)
+            a.receive()
+            b.wait(0.001)
+            with one:
+                got.extend(numbers(b))
+            if len(got) == SOME:
+                break
+    finally:
+        over.set()
+        reader.join()
+    assert got == list(range(SOME))

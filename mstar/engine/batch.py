@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 from mstar.engine.api import Completed, Failed, Firing, Outcome
 from mstar.engine.states import StateStore
@@ -14,14 +13,15 @@ from mstar.errors import Rejected
 from mstar.submodule import STATE, Call, Outputs, Submodule
 from mstar.tensors import Output, Value
 
+Arguments = ParamSpec("Arguments")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def attempt(work: Callable[[], Result]) -> Result | Failed:
+def attempt(work: Callable[Arguments, Result], *given: Arguments.args, **named: Arguments.kwargs) -> Result | Failed:
     """The work's result; whatever it raises becomes the failure's cause."""
     try:
-        return work()
+        return work(*given, **named)
     except Rejected as fault:
         return Failed(fault.message, fault.code, fault.param or "")
     except Exception as fault:  # noqa: BLE001  a step runs code of families; what it raises ends requests, not the worker
@@ -32,7 +32,7 @@ def isolate(
     items: Sequence[Item], execute: Callable[[Sequence[Item]], list[Outcome]], counters: Counter[str]
 ) -> list[Outcome]:
     """Execute the items together; if that fails, one by one. `execute` leaves nothing behind when it raises."""
-    outcomes = attempt(lambda: execute(items))
+    outcomes = attempt(execute, items)
     if not isinstance(outcomes, Failed):
         return outcomes
     if len(items) == 1:
@@ -48,6 +48,8 @@ def groups(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
 
 def check_step(firings: Sequence[Firing]) -> None:
     """Raise ValueError unless the firings are of one (component, walk), each of another request."""
+    if len(firings) == 1:
+        return
     kinds = {(firing.component, firing.walk) for firing in firings}
     if len(kinds) > 1:
         raise ValueError(f"a step runs one component in one walk, got {sorted(kinds)}")
@@ -59,14 +61,14 @@ def check_step(firings: Sequence[Firing]) -> None:
 def call_of(firing: Firing, states: StateStore) -> Call:
     """The firing as its submodule sees it."""
     return Call(
-        request=firing.request,
-        walk=firing.walk,
-        inputs=firing.inputs,
-        settings=firing.settings,
-        spans=firing.spans,
-        state=states.get(firing),
-        iteration=firing.iteration,
-        seed=firing.seed,
+        firing.request,
+        firing.walk,
+        firing.inputs,
+        firing.settings,
+        firing.spans,
+        states.get(firing),
+        firing.iteration,
+        firing.seed,
     )
 
 
@@ -87,7 +89,7 @@ def conclude(submodule: Submodule, calls: Sequence[Call], outputs: Outputs) -> l
         if len(values) != len(calls):
             raise ValueError(f"output {name!r} has {len(values)} values for {len(calls)} calls")
     by_call = [{name: values[i] for name, values in outputs.items()} for i in range(len(calls))]
-    return [attempt(partial(_ran, submodule, call, own)) for call, own in zip(calls, by_call, strict=True)]
+    return [attempt(_ran, submodule, call, own) for call, own in zip(calls, by_call, strict=True)]
 
 
 def _ran(submodule: Submodule, call: Call, outputs: Mapping[str, Output]) -> Ran:
@@ -96,9 +98,10 @@ def _ran(submodule: Submodule, call: Call, outputs: Mapping[str, Output]) -> Ran
 
 def commit_state(states: StateStore, firing: Firing, ran: Ran) -> Completed:
     """Commit the state that the call put out, if it did; what is left is for the graph."""
-    outputs = dict(ran.outputs)
+    outputs = ran.outputs
     if STATE in outputs:
-        states.commit(firing, cast("Value", outputs.pop(STATE)))
+        states.commit(firing, cast("Value", outputs[STATE]))
+        outputs = {name: value for name, value in outputs.items() if name != STATE}
     return Completed(outputs, ran.stop)
 
 

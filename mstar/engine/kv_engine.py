@@ -156,7 +156,7 @@ class KVCacheEngine:
         prepared: dict[int, Prepared | Outcome] = {}
         before: list[Prepared] = []
         for n in part.order(firings, calls):
-            one = prepared[n] = attempt(partial(part.prepare, firings[n], calls[n], tuple(before)))
+            one = prepared[n] = attempt(part.prepare, firings[n], calls[n], tuple(before))
             before += [one] if isinstance(one, Prepared) else []
         places = [prepared[n] for n in range(len(firings))]
         ready = [one for one in places if isinstance(one, Prepared)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -38,7 +39,7 @@ class StatelessEngine:
         outcomes: list[Outcome] = []
         with torch.inference_mode(), stepping(self._device):
             for group in groups(firings, submodule.max_batch):
-                outcomes += isolate(group, lambda part: self._execute(submodule, part), self._counters)
+                outcomes += isolate(group, partial(self._execute, submodule), self._counters)
         count(outcomes, self._counters)
         return outcomes
 

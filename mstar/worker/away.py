@@ -165,7 +165,7 @@ class Images:
         self.moves += 1
 
         def given(image: Any) -> None:
-            if request.session.requests.get(request.name) is request:
+            if request.alive:
                 packed = self._transport.pack(image, message.to, (request.name, request.epoch))
                 self._endpoint.send(message.to, Image(request.name, message.component, message.number, packed))
 
@@ -177,9 +177,11 @@ class Images:
 
     def retry(self) -> None:
         """Memory may have become free."""
+        if not self._parked:
+            return
         parked, self._parked = self._parked, []
         for each in parked:
-            if each.request.session.requests.get(each.request.name) is not each.request:
+            if not each.request.alive:
                 continue
             if each.request.deferred:
                 self._parked.append(each)
@@ -192,7 +194,7 @@ class Images:
         engine = self._engines[key]
 
         def settled(deferred: Deferred | None) -> None:
-            if request.session.requests.get(request.name) is not request:
+            if not request.alive:
                 return
             if deferred is not None:
                 self._memory.wait(request, key, deferred, self._clock.now())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mstar.graph.declare import Component, Emit, Graph, LiveInput, StreamingGraphEdge, Task
-from mstar.graph.plan import WalkPlan, compile_graph
+from mstar.graph.plan import GraphPlan, WalkPlan, compile_graph
 from mstar.graph.streams import CLIENT, section_edges, section_nodes
 from mstar.placement import Placed
 
@@ -18,6 +18,15 @@ class Inlet:
     edge: StreamingGraphEdge
     live: bool  # the client may feed it
     makers: frozenset[str]  # partitions that feed it; where one of them runs, the client does not
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node of a walk, as it is scheduled."""
+
+    component: str  # qualified
+    depth: int  # how far down the request it lies
+    sliced: bool  # its batches are cut to a slice of time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +44,9 @@ class Hosted:
     ports: Mapping[tuple[str, str], str]  # (partition, streaming input) → stream
     feeds: Mapping[str, tuple[tuple[str, str], ...]]  # partition → the (stream, partition)s that its walks feed
     emits: Mapping[str, Emit]
-    depth: Mapping[str, int]  # component → how far down the request it lies
     walks: Mapping[tuple[str, str], WalkPlan]
+    sites: Mapping[tuple[str, str], tuple[Site, ...]]  # (partition, walk) → its nodes
+    touched: Mapping[str, tuple[str, ...]]  # partition → those whose nodes may become able, or unable, by its firings
     last: frozenset[tuple[str, str]]  # (partition, walk) after which the partition is done
 
 
@@ -49,6 +59,8 @@ def host(family: str, graph: Graph, placed: Placed, worker: str) -> Hosted:
     """What `worker` needs to know of a checked graph that is served under the name `family`."""
     plan = compile_graph(graph)
     used = placed.components(worker)
+    components = {each.name: each for each in graph.components}
+    depth = _depths(graph)
     edges = [
         edge for partition in graph.partitions for walk in partition.walks for _, edge in section_edges(walk.section)
     ]
@@ -63,7 +75,7 @@ def host(family: str, graph: Graph, placed: Placed, worker: str) -> Hosted:
         name=family,
         worker=worker,
         placed=placed,
-        components={each.name: each for each in graph.components if each.name in used},
+        components={name: each for name, each in components.items() if name in used},
         tasks={task.name: task for task in graph.tasks},
         silent=frozenset(task.name for task in graph.tasks if not task.standing and sounding.isdisjoint(task.start)),
         live={source.name: source for source in graph.live},
@@ -77,12 +89,40 @@ def host(family: str, graph: Graph, placed: Placed, worker: str) -> Hosted:
             for partition in graph.partitions
         },
         emits={edge.name: edge for edge in edges if isinstance(edge, Emit)},
-        depth=_depths(graph),
         walks=plan.walks,
+        sites={
+            key: tuple(
+                Site(
+                    qualified(family, node.component),
+                    depth[node.component],
+                    components[node.component].engine != "kv",
+                )
+                for node in walk.nodes
+            )
+            for key, walk in plan.walks.items()
+        },
+        touched=_touched(plan),
         last=frozenset(
             (partition.name, walk.name) for partition in graph.partitions for walk in partition.walks if not walk.then
         ),
     )
+
+
+def _touched(plan: GraphPlan) -> dict[str, tuple[str, ...]]:
+    """A firing takes from the streams that end in its partition, fills those that it feeds, and uses up credit."""
+    partitions = {partition for partition, _ in plan.walks}
+    shared: list[set[str]] = [
+        {*stream.producers, stream.edge.partition} & partitions for stream in plan.streams.values()
+    ]
+    sounding: dict[str, set[str]] = {}
+    for (partition, _), walk in plan.walks.items():
+        for node in walk.nodes:
+            for emit in node.emits:
+                sounding.setdefault(emit.name, set()).add(partition)
+    shared += sounding.values()
+    return {
+        one: tuple(sorted({one}.union(*(together for together in shared if one in together)))) for one in partitions
+    }
 
 
 def _depths(graph: Graph) -> dict[str, int]:

@@ -101,10 +101,12 @@ class Inlets:
 
     def tell(self) -> None:
         """Tell producers that have used half of their room of the new one."""
+        if not self._moved:
+            return
         moved, self._moved = self._moved, {}
         for (name, key), request in moved.items():
             buffer = request.buffers.get(key)
-            if buffer is None or request.session.requests.get(name) is not request:
+            if buffer is None or not request.alive:
                 continue
             known = request.told.get(key, buffer.bound)
             room = buffer.room

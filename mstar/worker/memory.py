@@ -34,6 +34,9 @@ class MemoryQueue:
     def __len__(self) -> int:
         return len(self._waiting.keys() | self._behind.keys())
 
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._behind)
+
     def wait(self, request: RequestState, component: str, outcome: Deferred, now: float) -> None:
         """The request's step was deferred; it is not offered again before `offer_again`."""
         request.deferred = True
@@ -44,6 +47,8 @@ class MemoryQueue:
     def served(self, request: RequestState) -> None:
         """The request took a step, or is over."""
         request.deferred = False
+        if not self:
+            return
         self._behind.pop(request.name, None)
         for name in [name for name, (_, first) in self._behind.items() if first == request.name]:
             self._behind.pop(name)[0].deferred = False

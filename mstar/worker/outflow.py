@@ -26,6 +26,8 @@ class Outflow:
 
     def deliver(self, request: RequestState, partition: str, deliveries: Sequence[Delivery]) -> None:
         """Deliver in order. A stream into a partition that the request does not run goes nowhere."""
+        if not deliveries:
+            return
         touched = set()
         leaving: dict[tuple[str, str], list[Output]] = {}
         for delivery in deliveries:

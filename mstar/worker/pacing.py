@@ -30,9 +30,11 @@ class Pacing:
 
     def tell(self) -> None:
         """Send what has changed since it was sent last."""
+        if not self._moved:
+            return
         moved, self._moved = self._moved, {}
         for name, request in moved.items():
-            if request.session.requests.get(name) is not request:
+            if not request.alive:
                 continue
             ahead, begun = self._told.get(name, (0, False))
             now = request.sounded - request.played

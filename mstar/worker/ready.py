@@ -11,7 +11,6 @@ from mstar.graph.cursor import Cursor
 from mstar.streaming.buffer import StreamBuffer
 from mstar.tensors import Value
 from mstar.worker.costs import StepCosts
-from mstar.worker.hosted import qualified
 from mstar.worker.scheduler import COMFORT, Pressure, Runnable, next_batch, pressure
 from mstar.worker.state import Guest, RequestState
 
@@ -21,26 +20,36 @@ SOUND_RATE = 24_000
 SILENT_AHEAD = COMFORT / 2
 """What an answer in text counts as once it has begun: it neither stops a sound that runs short nor waits for all."""
 
+Walk = tuple[str, str]
+"""(request, partition)"""
 Key = tuple[str, str, int]
 """(request, partition, node)"""
 Choice = tuple[Runnable, RequestState, Cursor | Guest]
+ALONE = Pressure(2, 0.0)
+"""How much a firing presses beside which there is no other."""
 
 
 class Ready:
-    """The runnable nodes of all requests. `refresh` after any change to one partition of one request."""
+    """The runnable nodes of all requests. `refresh` after any change to one partition of one request.
+
+    A walk that has changed, however often, is looked at once: when someone asks what can run.
+    """
 
     def __init__(self, clock: Clock, limits: Mapping[str, int]) -> None:
         self._clock = clock
         self._limits = limits
         self.costs = StepCosts()
         self._chosen = 0  # batches so far
+        self._changed: dict[Walk, RequestState] = {}  # walks to be looked at
+        self._able: dict[Walk, list[int]] = {}  # nodes that can run, as they were seen last
         self._since: dict[Key, int] = {}  # of what can run here: number of the batch after which it first could
         self._runnable: dict[Key, tuple[RequestState, Cursor]] = {}
         self._guests: dict[Key, tuple[RequestState, Guest]] = {}  # firings that were sent here
         self._leaving: dict[Key, tuple[RequestState, Cursor]] = {}  # nodes that run elsewhere
-        self._deadlines: dict[tuple[str, str], tuple[float, RequestState]] = {}  # ms
+        self._deadlines: dict[Walk, tuple[float, RequestState]] = {}  # ms
 
     def __len__(self) -> int:
+        self._look()
         return len(self._runnable) + len(self._guests) + len(self._leaving)
 
     @property
@@ -49,32 +58,13 @@ class Ready:
         return self._clock.now() * 1000
 
     def refresh(self, request: RequestState, partition: str) -> None:
-        """Find out anew which nodes of the partition's walk could run."""
-        cursor = request.cursors.get(partition)
-        if cursor is None:
-            return
-        able = [node for node in cursor.ready() if _has_room(request, cursor, node)]
-        now = self.now
-        for node, ports in cursor.wants():
-            buffers = [request.buffer(partition, port) for port in ports]
-            if not all(buffer.ready(now) for buffer in buffers):
-                self._note_deadline(request, partition, buffers)
-            elif _has_room(request, cursor, node):
-                able.append(node)
-        for node in cursor.plan.node_ids:
-            key = (request.name, partition, node)
-            self._runnable.pop(key, None)
-            self._leaving.pop(key, None)
-            if node not in able:
-                self._since.pop(key, None)
-            else:
-                self._since.setdefault(key, self._chosen)
-                here = request.runs_on(partition, cursor.plan, node) is None
-                (self._runnable if here else self._leaving)[key] = (request, cursor)
+        """Something changed that nodes of the partition's walk may have waited for."""
+        self._changed[(request.name, partition)] = request
 
     def restore(self, choice: Choice) -> None:
         """A firing that was chosen, got nothing of its step and could run again: it has waited all the while."""
         each, request, _ = choice
+        self._look()
         request.served = each.served
         key = (each.request, each.partition, each.node)
         if key in self._since:
@@ -93,46 +83,33 @@ class Ready:
 
     def leaving(self) -> Iterator[tuple[str, int, RequestState, Cursor]]:
         """Firings that could be sent elsewhere: partition, node, request, cursor; also while they are being sent."""
-        self._pass_deadlines()
+        self._look()
         for key in list(self._leaving):
+            self._look()
             if key in self._leaving:
                 request, cursor = self._leaving[key]
                 yield key[1], key[2], request, cursor
 
-    def forget(self, request: RequestState, partition: str, cursor: Cursor) -> None:
+    def forget(self, request: RequestState, partition: str) -> None:
         """The walk is over."""
-        for node in cursor.plan.node_ids:
-            self._runnable.pop((request.name, partition, node), None)
-            self._leaving.pop((request.name, partition, node), None)
-            self._since.pop((request.name, partition, node), None)
-        self._deadlines.pop((request.name, partition), None)
+        walk = (request.name, partition)
+        self._changed.pop(walk, None)
+        self._deadlines.pop(walk, None)
+        for node in self._able.pop(walk, ()):
+            self._take_out((*walk, node))
 
     def choose(self) -> list[Choice]:
         """Take out the next batch; [] if nothing can run."""
-        self._pass_deadlines()
-        candidates = []
+        self._look()
+        held: list[tuple[Key, tuple[RequestState, Cursor | Guest]]] = [*self._runnable.items(), *self._guests.items()]
+        found = [(key, request, walk) for key, (request, walk) in held if not request.deferred]
         pressing: dict[str, Pressure] = {}
-        for (name, partition, node), (request, cursor) in self._all():
-            if request.deferred:
-                continue
-            family = request.session.family
-            component = cursor.plan.component(node)
-            if name not in pressing:
+        if len(found) > 1:
+            for name, request in {key[0]: request for key, request, _ in found}.items():
                 pressing[name] = self.pressing(request)
-            candidates.append(
-                Runnable(
-                    name,
-                    partition,
-                    node,
-                    qualified(family.name, component),
-                    cursor.plan.name,
-                    pressing[name],
-                    family.depth[component],
-                    request.served,
-                    self._chosen - self._since.get((name, partition, node), self._chosen),
-                    family.components[component].engine != "kv",
-                )
-            )
+        candidates = [
+            self._runnable_at(key, request, walk, pressing.get(key[0], ALONE)) for key, request, walk in found
+        ]
         batch = next_batch(candidates, self._limits, self.costs)
         self._chosen += bool(batch)
         return [(each, *self._pop((each.request, each.partition, each.node))) for each in batch]
@@ -141,16 +118,73 @@ class Ready:
         """How urgent the request is now."""
         return pressure(_ahead(request), request.due, self._clock.now())
 
-    def _all(self) -> Iterator[tuple[Key, tuple[RequestState, Cursor | Guest]]]:
-        yield from self._runnable.items()
-        yield from self._guests.items()
+    def _runnable_at(self, key: Key, request: RequestState, walk: Cursor | Guest, pressing: Pressure) -> Runnable:
+        name, partition, node = key
+        site = request.session.family.sites[(partition, walk.plan.name)][node]
+        waited = self._chosen - self._since.get(key, self._chosen)
+        return Runnable(
+            name,
+            partition,
+            node,
+            site.component,
+            walk.plan.name,
+            pressing,
+            site.depth,
+            request.served,
+            waited,
+            site.sliced,
+        )
 
     def _pop(self, key: Key) -> tuple[RequestState, Cursor | Guest]:
         self._since.pop(key, None)
-        return self._guests.pop(key) if key in self._guests else self._runnable.pop(key)
+        if key in self._guests:
+            return self._guests.pop(key)
+        self._able[key[:2]].remove(key[2])
+        return self._runnable.pop(key)
+
+    # ------------------------------------------------------------------------------------------ what has changed
+
+    def _look(self) -> None:
+        """Find out which nodes could run of the walks that have changed, or whose deadline has passed."""
+        if self._deadlines:
+            self._pass_deadlines()
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        for walk, request in changed.items():
+            cursor = request.cursors.get(walk[1])
+            if cursor is not None and request.alive:
+                self._look_at(walk, request, cursor)
+
+    def _look_at(self, walk: Walk, request: RequestState, cursor: Cursor) -> None:
+        partition = walk[1]
+        able = [node for node in cursor.ready() if _has_room(request, cursor, node)]
+        for node, ports in cursor.wants():
+            buffers = [request.buffer(partition, port) for port in ports]
+            now = self.now
+            if not all(buffer.ready(now) for buffer in buffers):
+                self._note_deadline(request, partition, buffers)
+            elif _has_room(request, cursor, node):
+                able.append(node)
+        for node in self._able.get(walk, ()):
+            if node not in able:
+                self._take_out((*walk, node))
+        for node in able:
+            key = (*walk, node)
+            self._since.setdefault(key, self._chosen)
+            here = request.runs_on(partition, cursor.plan, node) is None
+            (self._leaving if here else self._runnable).pop(key, None)
+            (self._runnable if here else self._leaving)[key] = (request, cursor)
+        self._able[walk] = able
+
+    def _take_out(self, key: Key) -> None:
+        self._runnable.pop(key, None)
+        self._leaving.pop(key, None)
+        self._since.pop(key, None)
 
     def next_wake(self) -> float | None:
         """Clock time (s) at which a stream's deadline passes, if one is pending."""
+        self._look()
         return min(at for at, _ in self._deadlines.values()) / 1000 if self._deadlines else None
 
     def _note_deadline(self, request: RequestState, partition: str, buffers: Sequence[StreamBuffer]) -> None:
@@ -159,12 +193,10 @@ class Ready:
             self._deadlines[(request.name, partition)] = (min(times), request)
 
     def _pass_deadlines(self) -> None:
-        if not self._deadlines:
-            return
         now = self.now
-        for key in [key for key, (at, _) in self._deadlines.items() if at <= now]:
-            _, request = self._deadlines.pop(key)
-            self.refresh(request, key[1])
+        for walk in [walk for walk, (at, _) in self._deadlines.items() if at <= now]:
+            _, request = self._deadlines.pop(walk)
+            self.refresh(request, walk[1])
 
 
 def due_of(settings: Mapping[str, Value], now: float) -> float:

@@ -158,6 +158,11 @@ class RequestState:
     order: int = 0  # which of the worker's requests it is, counted from the first
     preempted: int = 0  # how often its K/V were dropped for another request
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended here."""
+        return self.session.requests.get(self.name) is self
+
     def runs_on(self, partition: str, plan: WalkPlan, node: int) -> str | None:
         """The worker that a firing has to be sent to; None = it runs here, and its state is here."""
         seating, here = self.session.seating, self.session.family.worker

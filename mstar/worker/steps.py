@@ -88,8 +88,9 @@ class Steps:
         """Hand the next batch to the executor, if it is free and something can run."""
         if self.flight:
             return False
-        for request, reason in self._memory.overdue(self._clock.now())[:1]:
-            self._requests.fail(request, "memory", reason, "out_of_memory", "")
+        if self._memory:
+            for request, reason in self._memory.overdue(self._clock.now())[:1]:
+                self._requests.fail(request, "memory", reason, "out_of_memory", "")
         firings: list[Firing] = []
         while not firings:
             batch = self._ready.choose()
@@ -122,19 +123,20 @@ class Steps:
                 self._images.claim(request, walk.plan.component(each.node), self._name)
             request.served = self.done + 1
             self.flight.append(choice)
+            node = walk.plan.nodes[each.node]
             firings.append(
                 Firing(
-                    session=request.session.name,
-                    request=request.name,
-                    component=each.component,
-                    walk=each.walk,
-                    inputs=taken.inputs,
-                    spans=taken.spans,
-                    settings=request.settings,
-                    iteration=taken.iteration,
-                    prompt=walk.plan.prompt(each.node),
-                    seed=request.seed,
-                    node=walk.plan.nodes[each.node].name,
+                    request.session.name,
+                    request.name,
+                    each.component,
+                    each.walk,
+                    taken.inputs,
+                    taken.spans,
+                    request.settings,
+                    taken.iteration,
+                    node.prompt,
+                    request.seed,
+                    node.name,
                 )
             )
             self._ready.refresh(request, each.partition)
@@ -179,8 +181,8 @@ class Steps:
 
     def _stepped(self, firings: Sequence[Firing], outcomes: Sequence[Outcome], started: float, ended: float) -> None:
         flight, self.flight = self.flight, []
-        ran = [not isinstance(outcome, Deferred) and outcome != Partial(0) for outcome in outcomes]
-        batch = sum(ran)  # what waits for memory, or got nothing of the step, did not fire
+        ran = [_ran(outcome) for outcome in outcomes]
+        batch = sum(ran)
         self.firings += batch
         if batch:
             self.measures.step(firings[0], batch, ended - started)
@@ -188,13 +190,14 @@ class Steps:
         for choice, firing, outcome, worked in zip(flight, firings, outcomes, ran, strict=True):
             if worked and self._requests.knows(firing.session):
                 self.tracing.add(firing, choice[1].session, batch, started, (ended - started) * 1000)
-            if self._requests.find(firing.request) is choice[1]:
+            if choice[1].alive:
                 self._settle(choice, outcome)
             else:
                 self.stale += 1
-        self._relieve()
-        if any(isinstance(outcome, Completed | Partial) and outcome != Partial(0) for outcome in outcomes):
-            self._memory.offer_again()
+        if self._memory:
+            self._relieve()
+            if any(worked and not isinstance(outcome, Failed) for worked, outcome in zip(ran, outcomes, strict=True)):
+                self._memory.offer_again()
         self.tracing.send()
 
     def _relieve(self) -> None:
@@ -273,14 +276,24 @@ class Steps:
         if cursor.done:
             walk = cursor.plan.name
             del request.cursors[partition]
-            self._ready.forget(request, partition, cursor)
+            self._ready.forget(request, partition)
             if cursor.stopped or (partition, walk) in request.session.family.last:
                 self._outflow.end_streams(request, partition)
             done = WalkDone(request.name, partition, walk, cursor.stopped, dict(request.emitted))
             self._endpoint.send(CONDUCTOR, done)
-        self.refresh(request)
+        if request.session.seating.moving:  # where a node can run depends on where others did
+            self.refresh(request)
+            return
+        for other in request.session.family.touched[partition]:
+            if other in request.cursors:
+                self._ready.refresh(request, other)
 
     def refresh(self, request: RequestState) -> None:
         """Something changed that any of its walks may have waited for."""
         for partition in list(request.cursors):
             self._ready.refresh(request, partition)
+
+
+def _ran(outcome: Outcome) -> bool:
+    """Whether the firing took part: what waits for memory, or got nothing of the step, did not."""
+    return not isinstance(outcome, Deferred) and not (isinstance(outcome, Partial) and not outcome.computed)

@@ -304,8 +304,11 @@ class Worker:
 
     def next_wake(self) -> float | None:
         """Clock time (s) at which something is to be done though no message comes."""
-        times = (self._ready.next_wake(), self._memory.next_wake())
-        return min((at for at in times if at is not None), default=None)
+        deadline = self._ready.next_wake()
+        if not self._memory or self._steps.flight:  # nobody is refused before the step has ended
+            return deadline
+        patience = self._memory.next_wake()
+        return min((at for at in (deadline, patience) if at is not None), default=None)
 
     def schedule(self) -> bool:
         """Hand the next batch to the executor, if it is free and something can run."""
@@ -351,8 +354,8 @@ class Worker:
         self._parked = [message for message in self._parked if message.request != request.name]
         self._pacing.forget(request)
         self._memory.served(request)
-        for partition, cursor in request.cursors.items():
-            self._ready.forget(request, partition, cursor)
+        for partition in request.cursors:
+            self._ready.forget(request, partition)
         for guest in request.guests.values():
             self._ready.dismiss(request, guest)
         for live in session.live.values():

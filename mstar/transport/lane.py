@@ -22,7 +22,7 @@ from mstar.messages import Crate
 from mstar.tensors import Lease
 from mstar.transport.api import Gone
 from mstar.transport.device import HANDLE, DeviceMemory, Refused
-from mstar.transport.files import SharedFile, owner_of
+from mstar.transport.files import SharedFile, alive, owner_of
 from mstar.transport.ledger import APART, Ledger, PeerLedger, words_beside
 
 LANE_BYTES = 256 << 20
@@ -87,12 +87,19 @@ class PeerDeviceArena:
         self._ledger = PeerLedger(self._file.words[HANDLE // 8 :], APART)
 
     def read(self, lease: Lease, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A copy; the lease's owner may take it back from now on. Raises Gone if it already did."""
-        self._ledger.check(lease)
+        """A copy; the lease's owner may take it back from now on. Raises Gone if it already did, or is dead: then CUDA
+        leaves open what its memory holds.
+        """
+        self._check(lease)
         copy = self._memory.read(self._address + lease.offset, shape, dtype)
-        self._ledger.check(lease)
+        self._check(lease)
         self._ledger.done(lease)
         return copy
+
+    def _check(self, lease: Lease) -> None:
+        if not alive(lease.arena):
+            raise Gone(f"the process of arena {lease.arena} has ended")
+        self._ledger.check(lease)
 
     def close(self) -> None:
         self._ledger.close()

@@ -1,7 +1,8 @@
-"""`python -m tests.gpu`: the decode loop of a random language model of Orpheus-3B's size, with and without graphs.
+"""`python -m tests.gpu`: the decode loop of the language model's node at Orpheus-3B's size.
 
-Prints tokens a second and milliseconds a step at batches of 1, 4 and 16, and the share of the memory's bandwidth that
-reading the weights takes. `--tiny --device cpu` tries the program where there is no GPU.
+With and without graphs, greedy and sampled as speech is: prints tokens a second and milliseconds a step at batches of
+1, 4 and 16, and the share of the memory's bandwidth that reading the weights takes. `--tiny --device cpu` tries the
+program where there is no GPU.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -17,9 +20,13 @@ from mstar.engine.api import Completed, Firing
 from mstar.engine.attention.choose import best_backend
 from mstar.engine.kv.settings import default_settings
 from mstar.engine.kv_engine import KVCacheEngine
-from tests.gpu.decoder import ORPHEUS_3B, TINY, RandomDecoder
+from tests.gpu.decoder import ORPHEUS_3B, TINY, parameters, random_lm
 
 BATCHES = (1, 4, 16)
+GREEDY: Mapping[str, Any] = {"max_tokens": 4096}
+SPEECH: Mapping[str, Any] = {**GREEDY, "temperature": 0.6, "top_p": 0.8, "repetition_penalty": 1.3}
+"""Sampling as the speech model has it."""
+KINDS = (("graphs off", False, GREEDY), ("graphs on", True, GREEDY), ("graphs on, sampled", True, SPEECH))
 PROMPT, WARM = 64, 8
 
 
@@ -33,37 +40,41 @@ def main() -> int:
         print("there is no CUDA device; --tiny --device cpu tries the program")
         return 2
     size = TINY if options.tiny else ORPHEUS_3B
-    decoder = RandomDecoder(size, options.device)
-    print(f"{size.parameters / 1e9:.2f} billion weights, {torch.bfloat16}, on {_device(options.device)}")
-    for graphs in (False, True):
+    decoder, weights = random_lm(size, options.device), parameters(size)
+    print(f"{weights / 1e9:.2f} billion weights, {torch.bfloat16}, on {_device(options.device)}")
+    for name, graphs, sampling in KINDS:
         settings = replace(default_settings(options.device), graphs=graphs)
         for batch in BATCHES:
             lm = KVCacheEngine({"lm": decoder}, settings={"lm": settings}, backend=best_backend)
-            seconds = _decode(lm, batch, options.steps)
+            seconds = _decode(lm, batch, options.steps, sampling)
             counters = lm.counters()
-            weights = 2 * size.parameters / seconds / 1e9
+            speed = 2 * weights / seconds / 1e9
             print(
-                f"graphs {'on ' if graphs else 'off'}  batch {batch:2}  {1000 * seconds:8.3f} ms a step  "
-                f"{batch / seconds:9.1f} tokens/s  weights at {weights:7.1f} GB/s  "
+                f"{name:18}  batch {batch:2}  {1000 * seconds:8.3f} ms a step  "
+                f"{batch / seconds:9.1f} tokens/s  weights at {speed:7.1f} GB/s  "
                 f"replays {counters['graph_replays']}, eager {counters['graph_eager']}"
             )
     return 0
 
 
-def _decode(lm: KVCacheEngine, batch: int, steps: int) -> float:
+def _decode(lm: KVCacheEngine, batch: int, steps: int, sampling: Mapping[str, Any]) -> float:
     """Seconds a step, mean of `steps` after a few."""
     names = [f"r{n}" for n in range(batch)]
     tokens = {}
     for n, name in enumerate(names):
         prompt = [(n + i * i) % 500 for i in range(PROMPT)]
-        (outcome,) = lm.step([Firing(name, name, "lm", "prefill", {"tokens": prompt}, prompt=True)])
+        first = Firing(name, name, "lm", "prefill", {"tokens": prompt}, settings=sampling, prompt=True, seed=n)
+        (outcome,) = lm.step([first])
         assert isinstance(outcome, Completed), outcome
         tokens[name] = outcome.outputs["token"]
     began = 0.0
     for step in range(WARM + steps):
         if step == WARM:
             began = time.perf_counter()
-        firings = [Firing(name, name, "lm", "decode", {"token": tokens[name]}) for name in names]  # type: ignore[dict-item]
+        firings = [
+            Firing(name, name, "lm", "decode", {"token": tokens[name]}, settings=sampling, seed=n)  # type: ignore[dict-item]
+            for n, name in enumerate(names)
+        ]
         for name, outcome in zip(names, lm.step(firings), strict=True):
             assert isinstance(outcome, Completed), outcome
             tokens[name] = outcome.outputs["token"]

@@ -1,113 +1,72 @@
-"""A Llama-shaped decoder of random weights for the GPU: of Orpheus-3B's size, or tiny."""
+"""The language model's node with random weights: of Orpheus-3B's size for the GPU, or tiny."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import zlib
+from collections.abc import Mapping
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from mstar.submodule import Attention, Call, KVGeometry, Outputs, Packed, Row, Sampling, Step
-from mstar.tensors import Output
+from models.blocks.linear import Kernel
+from models.blocks.rope_config import RopeConfig
+from models.llama.config import LlamaConfig
+from models.llama.network import Llama
+from models.llama.nodes import LMSubmodule
+from mstar.submodule import Outputs, Packed, Step
 
 
-@dataclass(frozen=True)
-class Size:
-    hidden: int
-    inner: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab: int
-
-    @property
-    def parameters(self) -> int:
-        attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
-        return self.layers * (attention + 3 * self.hidden * self.inner) + self.vocab * self.hidden
-
-
-ORPHEUS_3B = Size(hidden=3072, inner=8192, layers=28, heads=24, kv_heads=8, head_dim=128, vocab=156_940)
-TINY = Size(hidden=256, inner=512, layers=3, heads=4, kv_heads=2, head_dim=64, vocab=500)
+def _config(hidden: int, inner: int, layers: int, heads: int, kv_heads: int, head_dim: int, vocab: int) -> LlamaConfig:
+    return LlamaConfig(
+        family="llama",
+        vocab=vocab,
+        hidden=hidden,
+        inner=inner,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        eps=1e-5,
+        rope=RopeConfig(head_dim, 500_000.0),
+        max_positions=131_072,
+        tied=True,
+    )
 
 
-class RandomDecoder:
-    """Walks `prefill` (input `tokens`) and `decode` (input `token`); output `token`."""
+ORPHEUS_3B = _config(hidden=3072, inner=8192, layers=28, heads=24, kv_heads=8, head_dim=128, vocab=156_940)
+TINY = _config(hidden=256, inner=512, layers=3, heads=4, kv_heads=2, head_dim=64, vocab=500)
 
-    capturable = True
 
-    def __init__(
-        self, size: Size, device: str, dtype: torch.dtype = torch.bfloat16, *, sampling: Sampling | None = None
-    ) -> None:
-        self.size = size
-        self.max_batch = 64
-        self.sampling: Sampling | None = sampling or Sampling()
-        self.geometry = KVGeometry(size.layers, size.kv_heads, size.head_dim, dtype)
-        generator = torch.Generator(device).manual_seed(1)
+def parameters(config: LlamaConfig) -> int:
+    """Weights that a step reads."""
+    attention = config.hidden * config.head_dim * 2 * (config.heads + config.kv_heads)
+    return config.layers * (attention + 3 * config.hidden * config.inner) + config.vocab * config.hidden
 
-        def matrix(out: int, width: int) -> Tensor:
-            drawn = torch.randn(out, width, generator=generator, device=device, dtype=torch.float32)
-            scaled: Tensor = drawn / width**0.5
-            return scaled.to(dtype)
 
-        heads = (size.heads + 2 * size.kv_heads) * size.head_dim
-        self.embedding = matrix(size.vocab, size.hidden)
-        self.qkv = [matrix(heads, size.hidden) for _ in range(size.layers)]
-        self.out = [matrix(size.hidden, size.heads * size.head_dim) for _ in range(size.layers)]
-        self.gate_up = [matrix(2 * size.inner, size.hidden) for _ in range(size.layers)]
-        self.down = [matrix(size.hidden, size.inner) for _ in range(size.layers)]
-        half = size.head_dim // 2
-        self.frequencies = 500_000.0 ** -(torch.arange(half, device=device) / half)
+class DrawnWeights:
+    """Random matrices of the device itself, a function of their name; norms of ones."""
 
-    def keys(self, call: Call) -> np.ndarray:
-        given = call.inputs["tokens"] if "tokens" in call.inputs else [call.inputs["token"]]
-        return np.asarray(given, dtype=np.int64)
+    def __init__(self, device: str) -> None:
+        self._device = device
 
-    def cut(self, call: Call, stop: int) -> Call:
-        return replace(call, inputs={"tokens": self.keys(call)[:stop]})
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name != "rope_freqs.weight"
 
-    def collate(self, calls: Sequence[Call]) -> Packed:
-        ids = [self.keys(call)[call.reused if "tokens" in call.inputs else 0 :] for call in calls]
-        rows = tuple(Row(i, len(own)) for i, own in enumerate(ids))
-        device = self.embedding.device
-        tensors = {"ids": torch.from_numpy(np.concatenate(ids)).to(device)}
-        if any(row.tokens > 1 for row in rows):
-            tensors["last"] = (torch.tensor([row.tokens for row in rows]).cumsum(0) - 1).to(device)
-        return Packed(tensors, rows)
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if len(shape) == 1:
+            return torch.ones(shape, device=self._device)
+        generator = torch.Generator(self._device).manual_seed(zlib.crc32(name.encode()))
+        drawn = torch.randn(shape, generator=generator, device=self._device, dtype=torch.float32)
+        return drawn.div_(shape[1] ** 0.5).to(torch.bfloat16)
 
-    def compute(self, tensors: Mapping[str, Tensor], attention: Attention) -> Mapping[str, Tensor]:
-        size = self.size
-        x = self.embedding[tensors["ids"]]
-        angles = attention.positions[:, None, None] * self.frequencies
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        for layer in range(size.layers):
-            qkv = F.linear(_norm(x), self.qkv[layer]).unflatten(-1, (-1, size.head_dim))
-            qk, v = qkv.split([size.heads + size.kv_heads, size.kv_heads], 1)
-            left, right = qk.chunk(2, -1)
-            qk = torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
-            mixed = attention.attend(layer, qk[:, : size.heads], qk[:, size.heads :], v)
-            x = x + F.linear(mixed.flatten(1), self.out[layer])
-            gate, up = F.linear(_norm(x), self.gate_up[layer]).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, self.down[layer])
-        if "last" in tensors:
-            x = x[tensors["last"]]
-        return {"logits": F.linear(_norm(x), self.embedding)}
+
+class RandomLM(LMSubmodule):
+    """Puts out `logits` as well."""
 
     def conclude(self, computed: Mapping[str, Tensor], packed: Packed, step: Step) -> Outputs:
-        assert step.sample is not None
-        logits = computed["logits"].float()
-        return {"token": step.sample(logits).tolist(), "logits": list(logits)}
-
-    def forward(self, packed: Packed, step: Step) -> Outputs:
-        assert step.attention is not None
-        return self.conclude(self.compute(packed.tensors, step.attention), packed, step)
-
-    def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
-        return False
+        return {**super().conclude(computed, packed, step), "logits": list(computed["logits"])}
 
 
-def _norm(x: Tensor) -> Tensor:
-    return F.rms_norm(x, x.shape[-1:])
+def random_lm(config: LlamaConfig, device: str, kernel: Kernel = "bfloat16") -> RandomLM:
+    """Inputs `tokens` (a prompt) or `token`; greedy."""
+    return RandomLM(Llama(config, DrawnWeights(device), kernel, device=device), max_batch=64)

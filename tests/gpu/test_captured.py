@@ -12,14 +12,14 @@ from mstar.engine.api import Completed, Firing, Partial
 from mstar.engine.attention.choose import best_backend
 from mstar.engine.kv.settings import default_settings
 from mstar.engine.kv_engine import KVCacheEngine
-from tests.gpu.decoder import TINY, RandomDecoder
+from tests.gpu.decoder import TINY, random_lm
 
 pytestmark = pytest.mark.gpu
 
 
 def engine(device: str, **settings: Any) -> KVCacheEngine:
     chosen = replace(default_settings(device), pages=512, piece=64, budget=64, **settings)
-    return KVCacheEngine({"lm": RandomDecoder(TINY, device)}, settings={"lm": chosen}, backend=best_backend)
+    return KVCacheEngine({"lm": random_lm(TINY, device)}, settings={"lm": chosen}, backend=best_backend)
 
 
 def said(lm: KVCacheEngine, count: int, length: int = 24) -> tuple[list[list[int]], list[torch.Tensor]]:
@@ -70,6 +70,6 @@ def test_torch_attention_on_the_device(cuda: str) -> None:
     from mstar.engine.attention.choose import torch_backend
 
     settings = replace(default_settings(cuda), pages=512)
-    lm = KVCacheEngine({"lm": RandomDecoder(TINY, cuda)}, settings={"lm": settings}, backend=torch_backend)
+    lm = KVCacheEngine({"lm": random_lm(TINY, cuda)}, settings={"lm": settings}, backend=torch_backend)
     tokens, _ = said(lm, 2)
     assert all(len(own) == 24 for own in tokens)

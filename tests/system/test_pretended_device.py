@@ -58,8 +58,9 @@ class Case:
     away: Mapping[str, Any]  # nodes that run on the second of two ranks
 
 
-def _say(session: Session) -> Request:
-    request = session.start(SPEECH.say, {}, {"max_tokens": 45, "seed": 3})
+def say(session: Session, **settings: Any) -> Request:
+    """Two sentences."""
+    request = session.start(SPEECH.say, {}, {"max_tokens": 45, "seed": 3, **settings})
     request.credit("audio", 10**9)
     request.feed(SPEECH.written, 0, "Good morning. How are you?")
     request.commit(SPEECH.written, 1)
@@ -74,7 +75,7 @@ TINY = {"tiny": 1}
 NONE = np.arange(0)
 CASES = {
     "orpheus": Case(
-        ORPHEUS.graph({}), {"tiny": True}, ("LM",), {"say": _say}, {"LM": {"speak": "main"}, "codec": "other"}
+        ORPHEUS.graph({}), {"tiny": True}, ("LM",), {"say": say}, {"LM": {"speak": "main"}, "codec": "other"}
     ),
     "pi05": Case(
         PI05.graph({}),
@@ -164,7 +165,8 @@ def alike(one: Any, other: Any, tolerance: float) -> None:
                 alike(left, right, tolerance)
         case np.ndarray():
             assert one.dtype == other.dtype
-            np.testing.assert_allclose(one.astype(float), other.astype(float), rtol=tolerance, atol=tolerance)
+            full = 255 if one.dtype == np.uint8 else 1  # of pictures
+            np.testing.assert_allclose(one.astype(float), other.astype(float), rtol=tolerance, atol=tolerance * full)
         case float():
             assert one == pytest.approx(other, rel=tolerance, abs=tolerance)
         case _:
@@ -202,10 +204,25 @@ def test_wherever_the_ranks_have_devices_answers_are_those_of_a_cpu(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_device_computes_in_bfloat16_unless_it_is_told_otherwise(device: Pretending, name: str) -> None:
+def test_a_device_computes_in_bfloat16_unless_it_is_told_otherwise(
+    wanted: dict[str, dict[str, list[Any]]], device: Pretending, name: str
+) -> None:
+    """Nearly the same; but a draw of speech, and the best of a plan's candidates, may be others."""
     case = CASES[name]
     found = answers(case, placed(case, "cuda"))
-    assert all(found[ask] for ask in case.asks)
+    for ask in case.asks.keys() - {"say", "plan"}:
+        alike(found[ask], wanted[name][ask], 0.15)
+    with pytest.raises(AssertionError):
+        alike([found[ask] for ask in case.asks], [wanted[name][ask] for ask in case.asks], 1e-5)
+    for each in found.get("say", []):
+        assert each[0] != "audio" or np.isfinite(each[1]["pcm"]).all()
+
+
+def test_keys_and_values_move_from_device_to_device(device: Pretending, tmp_path: Path) -> None:
+    case = CASES["pi05"]
+    found = answers(case, placed(case, "cuda", "cuda"), tmp_path)["counters"]
+    given = [counted["engine_given_bytes"] for counted in found if counted["engine_given_bytes"]]
+    assert given == [counted["device_bytes"] for counted in found if counted["device_bytes"]]
 
 
 # ------------------------------------------------------------------------------------------------------ what crosses

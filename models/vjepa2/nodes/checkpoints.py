@@ -124,4 +124,4 @@ def _classifier_encoder(path: Path | None, device: str, dtype: torch.dtype) -> E
 
 
 def _weights(path: Path | None, device: str, dtype: torch.dtype) -> Weights:
-    return Drawn(TINY_SEED, device) if path is None else read_weights(path, device, dtype)
+    return Drawn(TINY_SEED, device, dtype) if path is None else read_weights(path, device, dtype)

@@ -1,4 +1,4 @@
-"""The decoder that the GPU path is tested with, on the CPU: a contract kept where no GPU is."""
+"""The language model that the GPU path is tested with, on the CPU: a contract kept where no GPU is."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mstar.engine.attention.torch_backend import TorchBackend
 from mstar.engine.kv.settings import KVSettings
 from mstar.engine.kv_engine import KVCacheEngine
 from mstar.submodule import Capturable, Divisible, KVGeometry
-from tests.gpu.decoder import TINY, RandomDecoder
+from tests.gpu.decoder import TINY, random_lm
 
 
 def test_it_decodes_in_a_batch_as_alone() -> None:
-    decoder = RandomDecoder(TINY, "cpu", torch.float32)
+    decoder = random_lm(TINY, "cpu", "float32")
     assert isinstance(decoder, Capturable)
     assert isinstance(decoder, Divisible)
     prompts = {"a": list(range(70)), "b": [5, 6, 7]}

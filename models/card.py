@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mstar.tensors import Value
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -46,6 +48,7 @@ class Conversation:
     warm: str = ""  # a task that reads history and tools ahead of an answer, so that it need not; "" = there is none
     transcribe: str = "transcribe"
     complete: str = ""  # "" = it goes on with no text
+    forces_calls: bool = False  # the setting `tool_choice`: "required" or {"name"} makes an answer a call
     answer: Mapping[tuple[bool, bool], str] = field(
         default_factory=lambda: {
             (True, True): "answer_audio_speech",
@@ -127,6 +130,7 @@ class Policy:
     act: str = "act"
     observation: str = "observation"
     settings: tuple[str, ...] = ()
+    warm: Mapping[str, Value] | None = None  # settings of the request that is asked before anybody's; None = none is
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,7 @@ class Planner:
     camera: str = "camera"
     imagine: str = ""  # "" = what it imagines can not be shown
     settings: tuple[str, ...] = ()
+    warm: Mapping[str, Value] | None = None  # settings of the request that is asked before anybody's; None = none is
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from mstar.client.launch import Launched
 from mstar.client.processes import News
 from mstar.errors import ConductorLost, Rejected, WorkerLost
 from server.door import Server
+from server.robot.warming import warm
 from server.sessions import GOODBYE_SECONDS
 
 log = logging.getLogger("mstar.server")
@@ -69,9 +70,17 @@ class Runtime:
     async def _live(self, server: Server) -> None:
         self.launched.on_news(_noted)
         await self.launched.ready()
-        server.ready = True
-        log.info("ready")
-        await self.launched.watch()
+        watching, warming = asyncio.ensure_future(self.launched.watch()), asyncio.ensure_future(warm(server))
+        try:
+            await asyncio.wait({watching, warming}, return_when=asyncio.FIRST_COMPLETED)
+            if not watching.done():
+                warming.result()
+                server.ready = True
+                log.info("ready")
+            await watching
+        finally:
+            watching.cancel()
+            warming.cancel()
 
     async def _anew(self, server: Server) -> None:
         """Nobody is connected any more, or is about to leave."""

@@ -85,6 +85,7 @@ class Pi05:
             rate=robot.rate,
             blends=True,
             settings=("flow_steps",),
+            warm={},
         )
         return Card("pi05", policy=policy)
 

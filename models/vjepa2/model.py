@@ -234,6 +234,8 @@ TASKS = {
         Task("plan_image", {"world": "plan_image"}, ("observation", "goal", "state")),
     ),
 }
+WARM = {"iterations": 1, "samples": 8, "topk": 2}
+"""A small plan: with it what is made once is made."""
 IMAGINE = Task("imagine", {"world": "imagine"}, _ROLLED)
 """Of a world whose checkpoint has a decoder."""
 
@@ -271,6 +273,7 @@ class VJEPA2:
             iterations=world.planner.iterations,
             imagine=IMAGINE.name if world.decoder else "",
             settings=SETTINGS,
+            warm=WARM,
         )
         return Card("vjepa2", planner=planner)
 

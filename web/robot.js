@@ -44,6 +44,7 @@ const page = {
   noFrames: element("no-frames", HTMLElement),
   frames: element("frames", HTMLOListElement),
   energyNow: element("energy-now", HTMLElement),
+  iterations: element("iterations", HTMLElement),
   step: element("step", HTMLElement),
   took: element("took", HTMLElement),
   age: element("age", HTMLElement),
@@ -124,7 +125,8 @@ function take(told) {
 function showPlan(plan) {
   drawPath(page.path, plan.path);
   energies.put(plan.energy, plan.step === 1);
-  page.energyNow.textContent = `${plan.energy.toFixed(3)}, after ${plan.iterations} iterations`;
+  page.energyNow.textContent = plan.energy.toFixed(3);
+  page.iterations.textContent = String(plan.iterations);
   page.step.textContent = `${plan.step} of at most ${world.steps}`;
   page.took.textContent = `${plan.took_ms.toFixed(0)} ms`;
   page.age.textContent = `${plan.age_ms.toFixed(0)} ms`;

@@ -40,20 +40,26 @@ def render(history: Sequence[Mapping[str, Any]], tools: Sequence[Any], heard: st
     return MARK.join([f"tools:{names}", *(f"{role}:{content}" for role, content in messages), "assistant:"])
 
 
-def script(prompt: str) -> str:
-    """The answer to a prompt: a function of its messages alone."""
+def call_of(tool: str) -> str:
+    """An answer that calls a tool."""
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': {'city': 'Paris'}})}</tool_call>"
+
+
+def script(prompt: str, choice: str = "") -> str:
+    """The answer to a prompt: a function of its messages alone. `choice`: a tool that is to be called."""
     messages = [part.partition(":") for part in prompt.split(MARK)[:-1]]
     tools = messages[0][2].split(",") if messages else []
     said = [(role, content) for role, _, content in messages[1:]]
     role, last = said[-1] if said else ("user", "")
     words = last.split()
+    if choice:
+        return call_of(tools[0] if choice == "required" else choice)
     if role == "tool":
         return f"it is {last}"
     if "count" in words:
         return ", ".join(NUMBERS)
     if "call" in words and tools and tools[0]:
-        call = {"name": tools[0], "arguments": {"city": "Paris"}}
-        return f"<tool_call>{json.dumps(call)}</tool_call>"
+        return call_of(tools[0])
     if "long" in words:
         return " ".join(NUMBERS * 20)
     if "again" in words:

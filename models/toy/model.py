@@ -259,7 +259,7 @@ def _drawing() -> tuple[Partition, ...]:
     )
 
 
-CONVERSATION = Conversation(speech_rate=RATE, warm="warm", complete="complete")
+CONVERSATION = Conversation(speech_rate=RATE, warm="warm", complete="complete", forces_calls=True)
 
 
 class Toy:

@@ -23,13 +23,14 @@ LEAD_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A task with all it needs. `rate`: of its sound, 0 for none. `stops` end its text."""
+    """A task with all it needs. `rate`: of its sound, 0 for none. `stops` end its text; `one_call`: at most one."""
 
     task: str
     inputs: Mapping[str, Any]
     settings: Mapping[str, Any]
     stops: Sequence[str] = ()
     rate: int = 0
+    one_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ async def answered(runtime: Runtime, asked: Asked) -> AsyncGenerator[Said]:
     Raises Rejected where the family refuses, Refusal where it fails.
     """
     request = runtime.start(asked.task, asked.inputs, asked.settings)
-    answer = _Answer(asked.stops)
+    answer = _Answer(asked)
     sounded = 0
     try:
         if asked.rate:
@@ -104,8 +105,9 @@ async def answered(runtime: Runtime, asked: Asked) -> AsyncGenerator[Said]:
 class _Answer:
     """What was said so far."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = Stops(stops)
+    def __init__(self, asked: Asked) -> None:
+        self._stops = Stops(asked.stops)
+        self._one_call = asked.one_call
         self._tokens = Tokens(0, 0, 0, "stop")
         self._called = False
         self._begun = False
@@ -126,7 +128,7 @@ class _Answer:
                 self._tokens = _counted(self._tokens, value)
                 if text := self._stops.feed(emissions.text(value)):
                     found.append(Delta(text))
-            case "call":
+            case "call" if not (self._called and self._one_call):
                 self._called = True
                 found.append(Called(*emissions.call(value)))
         return self._opened(found)

@@ -98,7 +98,7 @@ async def chat(request: web.Request) -> web.StreamResponse:
     card = server.card(wanted.model)
     model = wanted.model or next(iter(server.cards))
     assert card.conversation is not None
-    checked(wanted, speaks=card.speech is not None)
+    checked(wanted, card)
     account = account_of(request)
     async with using(request, model, "chat") as runtime:
         account.write(sum(characters(each.content) for each in wanted.messages))

@@ -43,7 +43,7 @@ class Spoken:
         return self._words[name]
 
 
-def checked(wanted: ChatRequest, *, speaks: bool) -> None:
+def checked(wanted: ChatRequest, card: Card) -> None:
     """Raises Rejected for what can not be answered as it was asked."""
     check(wanted)
     if wanted.response_format is not None and wanted.response_format.type != "text":
@@ -59,20 +59,26 @@ def checked(wanted: ChatRequest, *, speaks: bool) -> None:
         if wanted.audio is None:
             text = "Missing required parameter: 'audio'."
             raise Rejected(text, code="missing_required_parameter", param="audio")
-        if not speaks:
+        if card.speech is None:
             raise unsupported("modalities", "can only be ['text'] with this model")
         if wanted.stream and wanted.audio.format != "pcm16":
             raise Rejected("'audio.format' must be 'pcm16' where 'stream' is true.", param="audio.format")
         if wanted.stop:
             raise unsupported("stop", "can not end a spoken answer")
-    chosen = wanted.tool_choice
-    if isinstance(chosen, ChosenTool) and chosen.function.name not in [
-        each.function.name for each in wanted.tools or ()
-    ]:
-        raise Rejected(f"There is no tool '{chosen.function.name:.64}'.", param="tool_choice")
-    if chosen == "required" and not wanted.tools:
-        raise Rejected("'tool_choice' is 'required', and there are no tools.", param="tool_choice")
+    _check_tools(wanted, card)
     _check_roles(wanted.messages)
+
+
+def _check_tools(wanted: ChatRequest, card: Card) -> None:
+    chosen = wanted.tool_choice
+    names = [each.function.name for each in wanted.tools or ()]
+    if isinstance(chosen, ChosenTool) and chosen.function.name not in names:
+        raise Rejected(f"There is no tool '{chosen.function.name:.64}'.", param="tool_choice")
+    if chosen == "required" and not names:
+        raise Rejected("'tool_choice' is 'required', and there are no tools.", param="tool_choice")
+    forced = chosen == "required" or isinstance(chosen, ChosenTool)
+    if forced and not (card.conversation is not None and card.conversation.forces_calls):
+        raise unsupported("tool_choice", "can only be 'auto' or 'none': this model calls what it likes")
 
 
 def _check_roles(messages: Sequence[Message]) -> None:
@@ -111,6 +117,8 @@ async def asked_of(wanted: ChatRequest, card: Card, runtime: Runtime, account: A
     settings = settings_of(wanted, wanted.max_completion_tokens or wanted.max_tokens)
     tools = _tools(wanted)
     settings["calls"] = bool(tools)
+    if tools and wanted.tool_choice not in (None, "auto"):
+        settings["tool_choice"] = "required"  # of those that are shown
     if aloud:
         assert wanted.audio is not None
         assert card.speech is not None
@@ -123,6 +131,7 @@ async def asked_of(wanted: ChatRequest, card: Card, runtime: Runtime, account: A
         settings,
         stops_of(wanted),
         offer.speech_rate if aloud else 0,
+        one_call=wanted.parallel_tool_calls is False,
     )
 
 

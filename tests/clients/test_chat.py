@@ -146,6 +146,19 @@ async def test_tools_are_offered_called_and_answered(sdk: AsyncOpenAI) -> None:
         assert plain.choices[0].message.content == "you said call"
 
 
+async def test_a_call_can_be_required(sdk: AsyncOpenAI) -> None:
+    two: list[Any] = [*WEATHER, {"type": "function", "function": {"name": "get_time", "parameters": {}}}]
+    named: Any = {"type": "function", "function": {"name": "get_time"}}
+    cases: list[Any] = [("required", "get_weather"), (named, "get_time")]
+    for choice, name in cases:
+        found = await sdk.chat.completions.create(model="toy", messages=ASK, tools=two, tool_choice=choice)
+        assert found.choices[0].finish_reason == "tool_calls"
+        assert found.choices[0].message.tool_calls is not None
+        [call] = found.choices[0].message.tool_calls
+        assert call.type == "function"
+        assert call.function.name == name
+
+
 async def test_a_call_is_streamed(sdk: AsyncOpenAI) -> None:
     messages: list[Any] = [{"role": "user", "content": "call"}]
     named: Any = {"type": "function", "function": {"name": "get_weather"}}
@@ -260,6 +273,19 @@ PICTURE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=
         ),
         ("chat/completions", {**CHAT, "n": 2}, 400, "n"),
         ("chat/completions", {**CHAT, "logprobs": True}, 400, "logprobs"),
+        ("chat/completions", {**CHAT, "top_logprobs": 3}, 400, "top_logprobs"),
+        ("chat/completions", {**CHAT, "logit_bias": {"1": 1}}, 400, "logit_bias"),
+        ("chat/completions", {**CHAT, "frequency_penalty": 1}, 400, "frequency_penalty"),
+        ("chat/completions", {**CHAT, "presence_penalty": -1}, 400, "presence_penalty"),
+        ("chat/completions", {**CHAT, "prediction": {"type": "content", "content": "x"}}, 400, "prediction"),
+        ("chat/completions", {**CHAT, "web_search_options": {}}, 400, "web_search_options"),
+        ("chat/completions", {**CHAT, "functions": []}, 400, "functions"),
+        (
+            "chat/completions",
+            {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
+            400,
+            "response_format",
+        ),
         ("chat/completions", {**CHAT, "response_format": {"type": "json_object"}}, 400, "response_format"),
         ("chat/completions", {**CHAT, "temperature": 3}, 400, "temperature"),
         ("chat/completions", {**CHAT, "temperature": "hot"}, 400, "temperature"),
@@ -284,6 +310,9 @@ PICTURE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=
         ("chat/completions", [1], 400, None),
         ("completions", {**TEXT, "prompt": [1, 2]}, 400, "prompt[0]"),
         ("completions", {**TEXT, "prompt": []}, 400, "prompt"),
+        ("completions", {**TEXT, "prompt": ["a", ""]}, 400, "prompt"),
+        ("completions", {**TEXT, "n": 2}, 400, "n"),
+        ("completions", {**TEXT, "logit_bias": {"1": 1}}, 400, "logit_bias"),
         ("completions", {**TEXT, "best_of": 2}, 400, "best_of"),
         ("completions", {**TEXT, "logprobs": 1}, 400, "logprobs"),
         ("completions", {**TEXT, "suffix": "x"}, 400, "suffix"),

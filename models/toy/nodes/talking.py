@@ -45,7 +45,7 @@ def plain(_: Mapping[str, Value]) -> PerCall:
 
 
 class ScriptedLM:
-    """Says `script(prompt)` byte by byte.
+    """Says `script(prompt)` byte by byte; the setting `tool_choice` makes it a call.
 
     Which byte is next comes out of attention: the sum over the cached values says how many positions the sequence holds
     that were decoded, so a wrong cache gives a wrong word. (A later turn's prompt quotes the answer and may reuse its
@@ -119,11 +119,22 @@ class ScriptedLM:
         if call.walk == "complete":
             reply = script(f"tools:\x1duser:{prompt}\x1dassistant:")
             return {"reply": reply, "prompt": len(self.keys(call)), "reused": call.cached, "before": before}
-        reply = "" if prompt.endswith("fail\x1dassistant:") else script(prompt)
+        reply = "" if prompt.endswith("fail\x1dassistant:") else script(prompt, _forced(call))
         return {"reply": reply, "prompt": len(self.keys(call)), "reused": call.cached, "before": before}
 
     def verdict(self, call: Call, outputs: Mapping[str, Output]) -> bool:
         return outputs["token"] == EOS
+
+
+def _forced(call: Call) -> str:
+    """The tool that is to be called, "required" for any, "" for none."""
+    match call.settings.get("tool_choice"):
+        case {"name": str(name)}:
+            return name
+        case "required":
+            return "required"
+        case _:
+            return ""
 
 
 def lm(_: Mapping[str, Value]) -> ScriptedLM:

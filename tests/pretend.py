@@ -41,6 +41,9 @@ class OnDevice(Tensor):
     def numpy(self, **_: object) -> Any:
         return self.__array__()
 
+    def record_stream(self, _: object) -> None:
+        """Nothing is given to others too early: the host's allocator knows no streams."""
+
 
 class Pretending(TorchFunctionMode):
     """`crossings`: "up" and "down" count tensors that were copied to the device and from it, "read" single values."""
@@ -133,8 +136,19 @@ def _put(value: Any) -> Any:
 
 
 class _Stream:
-    def synchronize(self) -> None:
+    """`waits`: how often the host has waited for it, or it for another."""
+
+    cuda_stream = 0x5A
+    waits = 0
+
+    def __init__(self, _: object = None) -> None:
         pass
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+    def wait_stream(self, _: object) -> None:
+        self.waits += 1
 
 
 @contextmanager
@@ -151,7 +165,11 @@ def pretending(free: int = 1 << 34) -> Iterator[Pretending]:
             is_available=lambda: True,
             device_count=lambda: 1,
             device=_current,
-            current_stream=lambda _device=None: _Stream(),
+            stream=_current,
+            Stream=_Stream,
+            current_device=lambda: 0,
+            current_stream=_Stream,
+            default_stream=_Stream,
             mem_get_info=lambda _device=None: (free, free),
         ),
         Pretending() as mode,

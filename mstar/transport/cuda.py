@@ -8,8 +8,10 @@ documented and have not changed since CUDA 4.1; they export one allocation once.
 
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Mapping
+from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_void_p
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,10 +24,32 @@ _ANY_DIRECTION = 4
 """`cudaMemcpyDefault`: the addresses say where they lie."""
 
 
-class _Handle(ctypes.Structure):
-    """`cudaIpcMemHandle_t`."""
+class _Handle(Structure):
+    """`cudaIpcMemHandle_t`, which is passed by value."""
 
-    _fields_ = (("reserved", ctypes.c_ubyte * HANDLE),)
+    _fields_ = (("reserved", c_ubyte * HANDLE),)
+
+
+_ARGUMENTS: Mapping[str, tuple[Any, ...]] = {
+    "cudaMalloc": (POINTER(c_void_p), c_size_t),
+    "cudaFree": (c_void_p,),
+    "cudaIpcGetMemHandle": (POINTER(_Handle), c_void_p),
+    "cudaIpcOpenMemHandle": (POINTER(c_void_p), _Handle, c_uint),
+    "cudaIpcCloseMemHandle": (c_void_p,),
+    "cudaMemcpyAsync": (c_void_p, c_void_p, c_size_t, c_int, c_void_p),
+    "cudaGetLastError": (),
+    "cudaGetErrorString": (c_int,),
+}
+
+
+def load_runtime(name: str) -> CDLL:
+    """The library with the types of what is called. Raises OSError if there is none of this name."""
+    library = CDLL(name)
+    for call, arguments in _ARGUMENTS.items():
+        function = getattr(library, call)
+        function.argtypes, function.restype = arguments, c_int
+    library.cudaGetErrorString.restype = c_char_p
+    return library
 
 
 class CudaMemory:
@@ -36,26 +60,25 @@ class CudaMemory:
         self._name = device
 
     def allocate(self, size: int) -> int:
-        address = ctypes.c_void_p()
-        self._call("cudaMalloc", ctypes.byref(address), ctypes.c_size_t(size))
+        address = c_void_p()
+        self._call("cudaMalloc", byref(address), size)
         return address.value or 0
 
     def free(self, address: int) -> None:
-        self._call("cudaFree", ctypes.c_void_p(address))
+        self._call("cudaFree", address)
 
     def export(self, address: int) -> bytes:
         handle = _Handle()
-        self._call("cudaIpcGetMemHandle", ctypes.byref(handle), ctypes.c_void_p(address))
+        self._call("cudaIpcGetMemHandle", byref(handle), address)
         return bytes(handle.reserved)
 
     def map(self, handle: bytes) -> int:
-        address = ctypes.c_void_p()
-        given = _Handle.from_buffer_copy(handle)
-        self._call("cudaIpcOpenMemHandle", ctypes.byref(address), given, ctypes.c_uint(_LAZY_PEER_ACCESS))
+        address = c_void_p()
+        self._call("cudaIpcOpenMemHandle", byref(address), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
         return address.value or 0
 
     def unmap(self, address: int) -> None:
-        self._call("cudaIpcCloseMemHandle", ctypes.c_void_p(address))
+        self._call("cudaIpcCloseMemHandle", address)
 
     def write(self, address: int, tensor: Tensor) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -76,9 +99,7 @@ class CudaMemory:
         return self._handed_over(fresh)
 
     def _copy(self, target: int, source: int, size: int) -> None:
-        where = (ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(size))
-        stream = ctypes.c_void_p(self._stream.cuda_stream)
-        self._call("cudaMemcpyAsync", *where, ctypes.c_int(_ANY_DIRECTION), stream)
+        self._call("cudaMemcpyAsync", target, source, size, _ANY_DIRECTION, self._stream.cuda_stream)
         self._stream.synchronize()
 
     def _handed_over(self, fresh: Tensor) -> Tensor:
@@ -91,8 +112,7 @@ class CudaMemory:
             status = getattr(self._runtime, name)(*arguments)
             if status:
                 self._runtime.cudaGetLastError()  # or torch would find it behind its next kernel
-                told = ctypes.c_char_p(self._runtime.cudaGetErrorString(status)).value or b""
-                raise Refused(f"{name}: {told.decode()}")
+                raise Refused(f"{name}: {self._runtime.cudaGetErrorString(status).decode()}")
 
     @cached_property
     def _device(self) -> torch.device:
@@ -104,14 +124,12 @@ class CudaMemory:
         return torch.cuda.Stream(self._device)
 
     @cached_property
-    def _runtime(self) -> ctypes.CDLL:
+    def _runtime(self) -> CDLL:
         """The runtime that torch has loaded."""
         major = str(torch.version.cuda).partition(".")[0]
         for name in (f"libcudart.so.{major}", "libcudart.so"):
             try:
-                found = ctypes.CDLL(name)
+                return load_runtime(name)
             except OSError:
                 continue
-            found.cudaGetErrorString.restype = ctypes.c_void_p
-            return found
         raise Refused(f"libcudart.so.{major} can not be loaded")

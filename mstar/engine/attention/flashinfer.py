@@ -25,7 +25,7 @@ from mstar.engine.attention.tables import Tables, padded, tables
 from mstar.submodule import KVGeometry, Row
 
 WORKSPACE = 128 * 2**20
-"""Bytes of a wrapper's float workspace, as FlashInfer recommends."""
+"""Bytes of the wrappers' float workspace, as FlashInfer recommends. Steps follow one another: one serves them all."""
 TENSOR_CORES = 4
 """Query heads a K/V head from which on decoding is faster on tensor cores."""
 
@@ -54,6 +54,7 @@ class FlashInferBackend:
         self.device = torch.device(device)
         shape = (geometry.layers, pages + 1, 2, page_size, geometry.kv_heads, geometry.head_dim)
         self.cache = torch.zeros(shape, dtype=geometry.dtype, device=self.device)
+        self.workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=self.device)
         self._eager = Wrappers(self)
 
     @property
@@ -148,7 +149,8 @@ class FixedPlan:
 class Wrappers:
     """FlashInfer's wrappers of one kind of step, made when they are first needed.
 
-    With `size` = (rows, tokens) they are those of a captured graph: of that size, in buffers that stay where they are.
+    With `size` = (rows, tokens) they are those of a captured graph: of that size, in buffers that stay where they are,
+    and of one kernel, since a graph can not change to another.
     """
 
     def __init__(self, backend: FlashInferBackend, size: tuple[int, int] | None = None) -> None:
@@ -187,6 +189,22 @@ class Wrappers:
         self._planned[kind] = heads
         return wrapper
 
+    def plan_cross(self, step: Tables, lengths: Sequence[int], heads: Heads) -> Any:
+        """A wrapper whose next runs are the step's tokens over contexts of these lengths, one a row."""
+        geometry, device = self._backend.geometry, self._backend.device
+        wrapper = self._get("cross", heads)
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        wrapper.plan(
+            torch.from_numpy(step.queries).to(device),
+            torch.from_numpy(starts).to(device),
+            *(heads.count, geometry.kv_heads, geometry.head_dim),
+            causal=False,
+            sm_scale=heads.scale,
+            q_data_type=heads.dtype,
+            kv_data_type=geometry.dtype,
+        )
+        return wrapper
+
     def _get(self, kind: str, heads: Heads) -> Any:
         if kind not in self._made:
             self._made[kind] = self._make(kind, heads)
@@ -194,7 +212,6 @@ class Wrappers:
 
     def _make(self, kind: str, heads: Heads) -> Any:
         backend = self._backend
-        workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=backend.device)
         fixed: dict[str, Any] = {}
         if self._size is not None:
             rows, tokens = self._size
@@ -203,7 +220,7 @@ class Wrappers:
                 return torch.zeros(count, dtype=torch.int32, device=backend.device)
 
             buffers = {"indptr": ints(rows + 1), "indices": ints(backend.pages + rows + tokens), "last": ints(rows)}
-            fixed = {"use_cuda_graph": True}
+            fixed = {"use_cuda_graph": True, "backend": "fa2"}
             if kind == "decode":
                 fixed |= {
                     "paged_kv_indptr_buffer": buffers["indptr"],
@@ -218,10 +235,15 @@ class Wrappers:
                     "paged_kv_last_page_len_buf": buffers["last"],
                     "max_total_num_rows": tokens,
                 }
-        if kind == "decode":
-            cores = heads.count // backend.geometry.kv_heads >= TENSOR_CORES
-            return flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=cores, **fixed)
-        return flashinfer.BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD", **fixed)
+        given = (backend.workspace, "NHD")
+        match kind:
+            case "decode":
+                cores = heads.count // backend.geometry.kv_heads >= TENSOR_CORES
+                return flashinfer.BatchDecodeWithPagedKVCacheWrapper(*given, use_tensor_cores=cores, **fixed)
+            case "cross":
+                return flashinfer.BatchPrefillWithRaggedKVCacheWrapper(*given)
+            case _:
+                return flashinfer.BatchPrefillWithPagedKVCacheWrapper(*given, **fixed)
 
 
 class FlashInferAttention:
@@ -283,25 +305,10 @@ class FlashInferAttention:
         found = [self._context(each, layer) for each in self._paged]
         keys, values = found[0] if len(found) == 1 else (torch.cat([pair[i] for pair in found]) for i in (0, 1))
         if self._cross is None:
-            self._cross = self._plan_cross([len(k) for k, _ in found], Heads(q.shape[1], q.dtype, scale))
+            lengths = [len(k) for k, _ in found]
+            self._cross = self._wrappers.plan_cross(self._step, lengths, Heads(q.shape[1], q.dtype, scale))
         result: Tensor = self._cross.run(q.contiguous(), keys, values)
         return result
-
-    def _plan_cross(self, lengths: Sequence[int], heads: Heads) -> Any:
-        geometry, device = self._backend.geometry, self._backend.device
-        workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)
-        wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD")
-        queries, starts = self._step.queries, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        wrapper.plan(
-            torch.from_numpy(queries).to(device),
-            torch.from_numpy(starts).to(device),
-            *(heads.count, geometry.kv_heads, geometry.head_dim),
-            causal=False,
-            sm_scale=heads.scale,
-            q_data_type=heads.dtype,
-            kv_data_type=geometry.dtype,
-        )
-        return wrapper
 
     def _context(self, paged: PagedRow, layer: int) -> tuple[Tensor, Tensor]:
         written = self._written.get(paged.row.call, {}).get(layer)

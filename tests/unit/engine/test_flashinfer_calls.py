@@ -201,6 +201,7 @@ def test_steps_of_captured_sizes_touch_nobodys_page(backends: SimpleNamespace) -
         stepped(backends, (Row(0, 1), Row(1, 1)), lengths, seed, decodes)
     wrapper = decodes._wrappers._made["decode"]
     assert wrapper.fixed["use_cuda_graph"]
+    assert wrapper.fixed["backend"] == "fa2"
     assert wrapper.plans == 3
     for key in ((0, "main"), (1, "main")):
         read = [backend.read(PAGES[key], lengths[key]) for backend in (backends.ours, backends.torchs)]
@@ -225,6 +226,7 @@ def test_cross_attention_sees_each_rows_own_context(backends: SimpleNamespace) -
     assert torch.equal(kept[0][0][0], kept[1][0][0])
     with pytest.raises(LookupError, match="layer 1"):
         plans[0].attend_cross(1, q)
+    assert sorted(backends.ours._eager._made) == ["cross"]
 
 
 def test_pages_are_copied_read_and_written(backends: SimpleNamespace) -> None:

@@ -17,7 +17,7 @@ from server.limits import Account, Accounts, Admission, Allowance, Limited
 from server.metrics import Metrics
 from server.record.calls import TapedCalls
 from server.record.recorder import Recorder
-from server.security import PASSING, RETRY_SECONDS, Grant, Keys, Refusal, check_host, check_origin, key_of
+from server.security import FULL, OURS, PASSING, RETRY_SECONDS, Grant, Keys, Refusal, check_host, check_origin, key_of
 from server.settings import Settings
 from server.traces import Traces
 
@@ -116,9 +116,11 @@ def refused(why: Refusal) -> web.Response:
 
 
 def refusal(why: Rejected) -> Refusal:
-    """What HTTP says of something that can not be: the caller's fault, or that of a runtime which will be back soon."""
-    if why.code in PASSING:
+    """What HTTP says of something that can not be: the caller's fault, ours, or what is over soon."""
+    if why.code in PASSING or why.code in FULL:
         return Refusal(503, why.code, why.message, why.param, retry_after=RETRY_SECONDS)
+    if why.code in OURS:
+        return Refusal(500, why.code, why.message, why.param)
     return Refusal(400, why.code, why.message, why.param)
 
 

@@ -18,6 +18,10 @@ EPHEMERAL = "ek_"
 MOST_SECRETS = 10_000
 PASSING = frozenset({"worker_lost", "runtime_lost", "not_ready"})
 """Codes of failures that are over when a process of the runtime has been replaced."""
+FULL = frozenset({"out_of_memory"})
+"""Codes of failures that end when others do."""
+OURS = frozenset({"node_failed", "session_closed", "server_error"})
+"""Codes of failures that are neither the caller's fault nor over by themselves."""
 RETRY_SECONDS = 5
 """After which a client that was refused for such a thing may come again."""
 

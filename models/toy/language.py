@@ -17,6 +17,10 @@ MARK = "\x1d"
 """Separates messages in a toy prompt."""
 
 
+UNSAYABLE = "unsayable"
+"""A word at which the voice fails."""
+
+
 def tone_of(word: str) -> float:
     """Hz of a word: of the lexicon by place, of others by their letters, above the lexicon's."""
     if word in LEXICON:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from mstar.client import RequestEnded
 from mstar.errors import Rejected
-from server.security import PASSING, RETRY_SECONDS, Refusal
+from server.security import FULL, PASSING, RETRY_SECONDS, Refusal
 
-FULL = frozenset({"out_of_memory"})
-"""Codes of failures that end when others do."""
 NAMES = {"history": "messages", "audio": "messages", "settings.temperature": "temperature", "settings.top_p": "top_p"}
 """Names that the runtime gives to what clients call otherwise."""
 CALLERS = frozenset({"context_length_exceeded", "invalid_value", "empty_prompt"})

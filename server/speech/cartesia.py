@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from models.registry import Card
 from mstar.errors import Rejected
 from server.door import SERVER
-from server.security import PASSING
+from server.security import FULL, OURS, PASSING
 from server.speech.context import Ended, Event, Flushed, Sound, Words
 from server.speech.driver import Speaker
 from server.speech.entry import allowed, key_for
@@ -63,6 +63,7 @@ class Input(Struct):
     add_timestamps: bool | None = None
     add_phoneme_timestamps: bool | None = None
     max_buffer_delay_ms: Annotated[int, Meta(ge=0, le=5000)] | None = None
+    pronunciation_dict_id: None = None
     continue_: bool | None = field(name="continue", default=None)
     flush: bool | None = None
 
@@ -230,8 +231,8 @@ def _borders(told: list[Any]) -> list[tuple[int, int]]:
 def _problem(why: Rejected, context: str | UnsetType) -> Problem:
     status = 404 if why.code.endswith("_not_found") else 400
     status = 503 if why.code in ("loading", "session_limit_reached") else status
-    status = 500 if why.code in ("server_error", "node_failed", "session_closed") else status
-    status = 503 if why.code in PASSING else status
+    status = 500 if why.code in OURS else status
+    status = 503 if why.code in PASSING | FULL else status
     return Problem("Invalid request" if status < 500 else "Failed", why.message, why.code, why.param, status, context)
 
 

@@ -51,6 +51,10 @@ class Query(Struct):
     enable_ssml_parsing: bool = False
 
 
+Locators = Annotated[list[Any], Meta(max_length=0)] | None
+"""Dictionaries of pronunciations: there are none."""
+
+
 class VoiceSettings(Struct):
     """`speed` counts; the others are taken without effect."""
 
@@ -66,6 +70,7 @@ class Piece(Struct):
     try_trigger_generation: bool | None = None
     xi_api_key: str | None = None
     authorization: str | None = None
+    pronunciation_dictionary_locators: Locators = None
 
 
 class ContextPiece(Piece):
@@ -89,6 +94,7 @@ class SpeechBody(Struct):
     language_code: str | None = None
     voice_settings: VoiceSettings | None = None
     seed: Seed | None = None
+    pronunciation_dictionary_locators: Locators = None
 
 
 class Alignment(Struct):

@@ -187,7 +187,8 @@ class HumeSocket:
                 self._line.end(1000, "")
             case Ended("failed", error=Rejected() as why):
                 self._speaker = None
-                self._snippets = deque([_Snippet()])
+                self._snippets, self._timeline = deque([_Snippet()]), Timeline()
+                self._outlet.forget()
                 self.refuse(why)
                 if self._closing:
                     self._line.end(1011, why.message)

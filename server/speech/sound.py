@@ -77,6 +77,10 @@ class Outlet:
         """The sound so far has to be out: what the filter holds (some 2 ms). Frames of compressed forms stay."""
         return self._bytes(self._resampler.flush())
 
+    def forget(self) -> None:
+        """What the filter holds is not wanted."""
+        self._resampler.reset()
+
     def finish(self) -> bytes:
         """The rest; the outlet is used up."""
         rest = self.border()

@@ -36,7 +36,7 @@ class SessionConfig(Struct, tag_field="type", tag="session.config", forbid_unkno
     model: str = ""
     voice: str = ""
     speaker: str = ""
-    task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = None
+    task_type: Literal["CustomVoice"] | None = None
     language: str | None = None
     instructions: str | None = None
     response_format: Coding = "wav"

@@ -141,6 +141,7 @@ async def test_encodings(toy_server: Serving, encoding: str, rate: int) -> None:
         (given("a", "x", max_buffer_delay_ms=9000), "max_buffer_delay_ms", "a"),
         (given("a", "x", generation_config={"speed": 3.0}), "generation_config.speed", "a"),
         (given("a", "x", add_phoneme_timestamps=True), "add_phoneme_timestamps", "a"),
+        (given("a", "x", pronunciation_dict_id="p"), "pronunciation_dict_id", "a"),
         ({"context_id": "a", "transcript": "x"}, "voice", "a"),
         ({"context_id": "a"}, "transcript", "a"),
         (given("", "x"), "context_id", ""),
@@ -222,6 +223,34 @@ def test_the_sdk_streams_text_into_a_context(sdk: Cartesia) -> None:
         error = connection.recv()
         assert error.type == "error"
         assert error.error_code == "voice_not_found"
+
+
+@pytest.mark.filterwarnings("ignore:connect\\(\\) must be used:DeprecationWarning")  # inside the SDK
+def test_the_sdk_flushes_and_has_two_contexts_at_once(sdk: Cartesia) -> None:
+    voice: Any = {"mode": "id", "id": "default"}
+    both: dict[str, Any] = {"one": ["hello ", "weather"], "two": ["yes ", "no"]}
+    heard = dict.fromkeys(both, b"")
+    flushed: list[str] = []
+    with sdk.tts.websocket_connect() as connection:
+        for at in (0, 1):
+            for name, pieces in both.items():
+                said: Any = {"context_id": name, "transcript": pieces[at], "model_id": "sonic-3", "voice": voice}
+                end: Any = {"continue": True, "flush": True} if at == 0 else {"continue": False}
+                said |= {"output_format": FORMAT, **end}
+                connection.send(said)
+        done = 0
+        while done < 2:
+            told: Any = connection.recv()
+            match told.type:
+                case "chunk":
+                    heard[told.context_id] += told.audio
+                case "flush_done":
+                    flushed.append(told.context_id)
+                case "done":
+                    done += 1
+    assert sorted(flushed) == ["one", "two"]
+    for name, pieces in both.items():
+        assert says(np.frombuffer(heard[name], "<i2"), "".join(pieces))
 
 
 async def test_the_key_comes_in_the_address_or_a_header(guarded: Serving) -> None:

@@ -146,6 +146,7 @@ async def test_closing_a_context_that_speaks_silences_it_at_once(toy_server: Ser
         (ONE + "&enable_ssml_parsing=true", [FIRST], "enable_ssml_parsing"),
         (ONE, [{"text": "a", "voice_settings": {"speed": 3.0}}], "voice_settings.speed"),
         (ONE, [{"text": 5}], "text"),
+        (ONE, [{**FIRST, "pronunciation_dictionary_locators": [{"id": "x"}]}], "pronunciation_dictionary_locators"),
         (ONE, ["nonsense"], None),
         (ONE, ["[]"], None),
         (ONE, [FIRST, {"text": "x" * 1024 * 1024}], "text"),

@@ -14,6 +14,7 @@ import pytest
 import soundfile
 from hume import HumeClient
 from hume.tts.types import PublishTts
+from websockets.exceptions import InvalidStatus
 
 from media.decode import decode_any
 from tests.clients.conftest import Serving
@@ -68,6 +69,18 @@ async def test_binary_words_and_trailing_silence(toy_server: Serving) -> None:
         ("hello", 0, 250),
         ("yes", 250, 500),
     ]
+
+
+async def test_voice_and_speed_are_those_of_a_snippet(toy_server: Serving) -> None:
+    async with connected(toy_server, JSON) as raw:
+        await raw.send({"text": "hello", "description": "warm, low", "speed": 1.0})
+        await raw.send({"text": " yes", "speed": 1.0, "voice": {"id": "default"}})
+        await raw.send({"text": "no", "voice": {"name": "alloy", "provider": "CUSTOM_VOICE"}, "flush": True})
+        found: list[Any] = []
+        while not (found and found[-1]["is_last_chunk"]):
+            found.append(await frame(raw))
+        assert says(sound(found, "audio"), "hello yesno", RATE)
+        assert {each["snippet_id"] for each in found} == {found[0]["snippet_id"]}
 
 
 @pytest.mark.parametrize("form", ["wav", "mp3"])
@@ -135,6 +148,15 @@ def test_the_sdk_streams_text(toy_server: Serving) -> None:
             for piece in ("hel", "lo ", "weather"):
                 connection.send_publish(PublishTts(text=piece))
             connection.send_publish(PublishTts(flush=True))
+            connection.send_publish(PublishTts(text="yes", speed=1.0))
             connection.send_publish(PublishTts(close=True))
-            heard = b"".join(base64.b64decode(each.audio) for each in connection if each.type == "audio")
-    assert says(np.frombuffer(heard, "<i2"), "hello weather", RATE)
+            chunks = [each for each in connection if each.type == "audio"]
+        with (
+            pytest.raises(InvalidStatus) as refused,
+            client.tts.stream_input.connect(format_type="pcm", include_timestamp_types="phoneme"),
+        ):
+            pass
+    heard = b"".join(base64.b64decode(each.audio) for each in chunks)
+    assert says(np.frombuffer(heard, "<i2"), "hello weather yes", RATE)
+    assert len({each.snippet_id for each in chunks}) == 2
+    assert refused.value.response.status_code == 400

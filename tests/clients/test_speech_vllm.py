@@ -144,6 +144,7 @@ async def test_nothing_written_is_nothing_said(toy_server: Serving) -> None:
         ({**PCM, "stream_audio": "yes"}, "invalid_type", "stream_audio"),
         ({**PCM, "pitch": 1}, "unknown_parameter", "pitch"),
         ({**PCM, "ref_audio": "x"}, "invalid_type", "ref_audio"),
+        ({**PCM, "task_type": "VoiceDesign"}, "invalid_value", "task_type"),
         ({"type": "input.text", "text": "hello"}, "not_configured", "type"),
         ({"type": "input.done"}, "not_configured", "type"),
         ({"type": "input.text"}, "missing_required_parameter", "text"),

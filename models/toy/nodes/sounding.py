@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from models.blocks.values import integer, record, text
-from models.toy.language import tone_of
+from models.toy.language import UNSAYABLE, tone_of
 from models.toy.model import FRAME, RATE, WORD_FRAMES
 from models.toy.nodes.plain import PerCall
 from mstar.submodule import STATE, Call, Output, Rows
@@ -21,6 +21,8 @@ def tone(_: Mapping[str, Value]) -> PerCall:
         if call.inputs["word"] is None:
             return {}
         word = record(call.inputs["word"])
+        if word["text"] == UNSAYABLE:
+            raise ValueError("the toy voice was told to fail")
         start = 0 if call.state is None else integer(call.state)
         stop = start + WORD_FRAMES * FRAME
         frames = np.stack(

@@ -119,7 +119,7 @@ class Packed:
 
 class Sampler(Protocol):
     def __call__(self, logits: Tensor) -> Tensor:
-        """logits [calls, vocab] (row i belongs to call i) → ids [calls] int64.
+        """logits [calls, vocab] (row i belongs to call i) → ids [calls] int64, of the host.
 
         Each row by its own request's settings (temperature, top_k, top_p, repetition_penalty, seed), drawn from
         (seed, position), so that a row's token does not depend on its batch mates.

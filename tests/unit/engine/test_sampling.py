@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from mstar.engine.sampling import Draw, RowSampler, resolve_sampling, uniform
 from mstar.errors import Rejected
 from mstar.submodule import Sampling
 from mstar.tensors import Value
+from tests.pretend import pretending
 
 LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3]))
 
@@ -96,3 +99,31 @@ def test_wrong_settings_are_rejected_by_name(field: str, value: float) -> None:
     with pytest.raises(Rejected, match=field) as caught:
         resolve_sampling(Sampling(), {field: value})
     assert caught.value.param == f"settings.{field}"
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_on_a_device_rows_are_drawn_together_as_they_are_one_by_one(data: st.DataObject) -> None:
+    vocab = data.draw(st.sampled_from([5, 256, 700]))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    draws = []
+    for row in range(data.draw(st.integers(1, 5))):
+        sampling = Sampling(
+            temperature=data.draw(st.sampled_from([0.0, 0.6, 1.5])),
+            top_k=data.draw(st.sampled_from([0, 1, 3, 300])),
+            top_p=data.draw(st.sampled_from([1.0, 0.8, 0.99])),
+            repetition_penalty=data.draw(st.sampled_from([1.0, 1.3])),
+        )
+        said = np.array(data.draw(st.lists(st.integers(-1, 4), max_size=4)), dtype=np.int64)
+        draws.append(Draw(sampling, seed=row, position=data.draw(st.integers(0, 99)), generated=said))
+    logits = torch.randn(len(draws), vocab, generator=generator) * data.draw(st.sampled_from([0.1, 4.0]))
+    host, device = RowSampler(draws), RowSampler(draws)
+    for _ in range(2):
+        with pretending() as mode:
+            on_device = logits.to("cuda")
+            mode.crossings.clear()
+            found = device(on_device)
+            wide = [d for d in draws if d.sampling.temperature and not d.sampling.top_k and d.sampling.top_p < 1]
+            assert mode.crossings["down"] <= 1 + len(wide)
+            assert mode.crossings["read"] <= len(wide)
+        assert found.tolist() == host(logits).tolist()

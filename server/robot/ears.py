@@ -12,8 +12,9 @@ import numpy.typing as npt
 from models.registry import Conversation
 from mstar.errors import Rejected
 from server.door import Server
-from server.events.server import ServerEvent, TranscriptionCompleted
+from server.events.server import Error, ServerEvent, TranscriptionCompleted
 from server.events.session import SessionPatch
+from server.limits import Account
 from server.pump import Pump
 from server.robot.live import Live
 from server.security import Refusal
@@ -31,11 +32,15 @@ PcmF = npt.NDArray[np.float32]
 
 
 class Ears:
-    """`hear` takes sound at any time; `run` listens until it is cancelled. `said` is called with what was said."""
+    """`hear` takes sound at any time; `run` listens until it is cancelled. `said` is called with what was said, `wrong`
+    with what goes wrong: the account may have no more sound to be heard.
+    """
 
-    def __init__(self, server: Server, model: str, offer: Conversation) -> None:
+    def __init__(self, server: Server, model: str, offer: Conversation, account: Account) -> None:
         self.rate = offer.mic_rate
         self.said: Callable[[str], None] = lambda _: None
+        self.wrong: Callable[[Rejected], None] = lambda _: None
+        self._account = account
         self._server = server
         self._model = model
         self._offer = offer
@@ -60,7 +65,7 @@ class Ears:
         try:
             core = watch.core(self._offer, self._model, options, now())
             async with asyncio.TaskGroup() as group:
-                self._pump = Pump(core, runtime, self, group, now, watch)
+                self._pump = Pump(core, runtime, self, group, now, watch, self._hears)
                 try:
                     self._pump.start(core.open(WORDS))
                     for pcm in self._early:
@@ -74,11 +79,19 @@ class Ears:
             watch.end(now())
             await runtime.close()
 
+    def _hears(self, samples: int) -> None:
+        self._account.hear(samples / self.rate)
+
     # ------------------------------------------------------------------------------------------- Transport
 
     def send(self, event: ServerEvent) -> None:
-        if isinstance(event, TranscriptionCompleted) and event.transcript.strip():
-            self.said(event.transcript.strip())
+        match event:
+            case TranscriptionCompleted(transcript=text) if text.strip():
+                self.said(text.strip())
+            case Error(error=error):
+                self.wrong(Rejected(f"Nobody listens: {error.message}", code=error.code or "ears_unavailable"))
+            case _:
+                pass
 
     def play(self, sound: PlayAudio) -> None:
         """It never answers."""
@@ -92,16 +105,16 @@ class Ears:
 
 async def attend(ears: Ears, live: Live) -> None:
     """Tell a robot's session what is said near it, until this is cancelled, or nobody can listen."""
-    ears.said = live.heard
+    ears.said, ears.wrong = live.heard, live.refuse
     try:
         await ears.run()
     except Refusal as why:
         live.refuse(Rejected(f"Nobody listens: {why.message}", code="ears_unavailable"))
 
 
-def ears_of(server: Server) -> Ears | None:
-    """Ears of the first family that one can talk with; None if there is none."""
+def ears_of(server: Server, account: Account) -> Ears | None:
+    """Ears of the first family that one can talk with, on an account; None if there is none."""
     for name, card in server.cards.items():
         if card.conversation is not None:
-            return Ears(server, name, card.conversation)
+            return Ears(server, name, card.conversation, account)
     return None

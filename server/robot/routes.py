@@ -77,7 +77,7 @@ async def live(request: web.Request) -> web.StreamResponse:
 async def _connected(request: web.Request, server: Server, parking: Parking, robot: Robot) -> web.StreamResponse:
     """One connection of a live session; the session waits for the next one unless it is over."""
     connection = socket_for_robots()
-    socket = LiveSocket(connection, robot, server.metrics, ears_of(server))
+    socket = LiveSocket(connection, robot, server.metrics, ears_of(server, account_of(request)))
     robot.free.clear()
     over = True
     try:

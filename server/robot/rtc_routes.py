@@ -44,7 +44,7 @@ async def create(request: web.Request) -> web.Response:
             text = f"There is no camera {unknown[0]!r:.80}; known: {', '.join(known)}."
             raise Refusal(400, "unknown_camera", text, "cameras")
         robot.free.clear()
-        ears = ears_of(server)
+        ears = ears_of(server, account_of(request))
         call = RobotCall(robot, cameras, server.metrics, calls.offers, server.settings.ice_servers, ears)
         answer = await call.answer(sdp)
     except BaseException as why:

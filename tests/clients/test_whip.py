@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import ANY
@@ -23,7 +22,7 @@ from av import VideoFrame
 
 from server.robot.frames import Kind
 from tests.absent import absent
-from tests.clients.conftest import PLANNER, POLICY, Serving, serving
+from tests.clients.conftest import PLANNER, POLICY, Serving
 from tests.clients.robot_rtc import SDP, CameraTrack, plain, posted
 from tests.clients.rtc import Microphone
 from tests.clients.rtc_peer import PATIENCE
@@ -306,49 +305,6 @@ async def test_who_offers_what_can_not_be_shown_is_offered_what_can(
         assert (await asked(painters, "DELETE", address))[0] == 200
         for task in looking:
             task.cancel()
-
-
-@pytest.fixture(scope="module")
-def limited() -> Iterator[Serving]:
-    keys = [word for name in ("robot", "camera", "other") for word in ("--api-key", f"sk-{name}")]
-    yield from serving(PLANNER, *keys, "--key-sessions", "1", "--max-sessions", "3")
-
-
-async def test_guests_count_as_sessions_of_their_key(limited: Serving) -> None:
-    """One each, three in all."""
-    key = {name: {"Authorization": f"Bearer sk-{name}"} for name in ("robot", "camera", "other")}
-    async with aiohttp.ClientSession() as http:
-        url = f"{limited.url}/v1/robot/session"
-        async with http.ws_connect(url, headers=key["robot"]) as socket, peer_of() as camera, peer_of() as viewer:
-            created = await socket.receive_json()
-            session, token = created["session"]["id"], created["session"]["resume"]
-            camera.addTransceiver(CameraTrack(lambda _: plain(RED)), direction="sendonly")
-            viewer.addTransceiver("video", direction="recvonly")
-            whip, whep = f"{limited.url}/whip/{session}", f"{limited.url}/whep/{session}"
-            status, body, headers = await posted(whip, camera, **key["robot"])
-            assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limit_exceeded")
-            assert int(headers["Retry-After"]) >= 1
-            status, _, headers = await posted(whip, camera, **key["camera"])
-            assert status == 201
-            address = headers["Location"]
-            assert (await posted(whep, viewer, **key["camera"]))[0] == 429
-            assert (await posted(whep, viewer, **key["other"]))[0] == 201
-            status, body, _ = await posted(f"{limited.url}/v1/robot/calls", viewer, **key["other"])
-            assert status == 429
-            # Whoever resumes takes the place of the connection that it ends.
-            async with http.ws_connect(url, headers=key["robot"], params={"resume": token}) as again:
-                assert (await again.receive_json())["session"]["epoch"] == 2
-                assert (await asked(limited, "DELETE", address, **key["camera"]))[0] == 200
-                await again.close()
-        assert await asyncio.to_thread(seats, limited) == 0
-
-
-def seats(server: Serving) -> float:
-    """Sessions that are open, when the last has ended."""
-    while True:
-        rows = [line for line in server.get("/metrics")[1].splitlines() if line.startswith("mstar_sessions{")]
-        if not (found := sum(float(row.split()[-1]) for row in rows)):
-            return found
 
 
 async def test_guests_leave_nothing_and_end_with_their_session(painters: Serving) -> None:

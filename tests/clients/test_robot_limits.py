@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -71,7 +72,7 @@ async def test_who_may_not_be_heard_any_more_is_told_once(limited: Serving) -> N
         for _ in range(40):
             await socket.send_bytes(pack_sound(Sound(RATE, np.zeros(RATE // 4, np.int16))))
         await socket.send_str(json.dumps({"type": "dance"}))
-        errors = []
+        errors: list[dict[str, Any]] = []
         while len(errors) < 2:
             event = await asyncio.wait_for(socket.receive_json(), 60)
             errors += [event] if event["type"] == "error" else []

@@ -8,12 +8,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from models.pull import Printer, pull
-from models.registry import card_of, drawn, module_of
+from models.registry import BUILT_IN, card_of, drawn, module_of
 from mstar.client import Patience
 from mstar.errors import GraphError, Rejected, WeightsError, WorkerLost
 from mstar.placement import Placement, one_rank, read_placement
+from server import arguments
 from server.limits import Allowance
 from server.record.entries import read
 from server.record.play import play
@@ -21,58 +23,77 @@ from server.serve import run
 from server.settings import Settings
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mstar", description="Interactive streaming server for composite models.")
+    parser = _Parser(prog="mstar", description="Interactive streaming server for composite models.")
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve families over HTTP, WebSocket and WebRTC")
-    serve.add_argument("families", nargs="*", default=["voice"], metavar="FAMILY")
-    serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--port", type=int, default=8000)
-    serve.add_argument("--placement", type=Path, help="YAML: which rank runs what")
+    families = f"what to serve: {', '.join(sorted(BUILT_IN))}, or the module of a family of yours (voice)"
+    serve.add_argument("families", nargs="*", default=["voice"], metavar="FAMILY", help=families)
+    serve.add_argument("--host", default="127.0.0.1", help="where to listen (%(default)s); 0.0.0.0 = everywhere")
+    serve.add_argument("--port", type=arguments.port, default=8000, help="(%(default)s); 0 = one that is free")
+    serve.add_argument("--placement", type=Path, metavar="FILE", help="YAML: which rank runs what")
     serve.add_argument("--tiny", action="store_true", help="small parts of random weights, of families that have them")
-    serve.add_argument("--llm", help="another language model: a checkpoint directory or a GGUF file")
+    serve.add_argument("--llm", metavar="PATH", help="another language model: a checkpoint directory or a GGUF file")
     serve.add_argument("--set", action="append", default=[], metavar="FAMILY.NAME=VALUE", help="a family's setting")
-    serve.add_argument("--api-key", action="append", default=[], help="a key that clients must bring; may be repeated")
-    serve.add_argument("--allow-host", action="append", default=[], help="a name that this server is reached by")
-    serve.add_argument("--allow-origin", action="append", default=[], help="a web origin whose pages may use it")
-    serve.add_argument("--max-sessions", type=int, default=32)
+    serve.add_argument(
+        "--api-key", action="append", default=[], metavar="KEY", help="a key that clients must bring; may be repeated"
+    )
+    serve.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a name that this server is reached by"
+    )
+    serve.add_argument(
+        "--allow-origin", action="append", default=[], metavar="URL", help="a web origin whose pages may use it"
+    )
+    serve.add_argument(
+        "--max-sessions", type=arguments.count, default=32, metavar="N", help="sessions at once (%(default)s)"
+    )
     for name, kind, what in (
-        ("sessions", int, "sessions at once"),
-        ("requests", int, "sessions and requests begun a minute"),
-        ("characters", int, "characters of text a minute"),
-        ("seconds", float, "seconds of sound heard a minute"),
+        ("sessions", arguments.bound, "sessions at once"),
+        ("requests", arguments.bound, "sessions and requests begun a minute"),
+        ("characters", arguments.bound, "characters of text a minute"),
+        ("seconds", arguments.amount, "seconds of sound heard a minute"),
     ):
-        serve.add_argument(f"--key-{name}", type=kind, default=0, help=f"of one key: most {what}; 0 = no bound")
-    serve.add_argument("--idle-seconds", type=float, default=900.0, help="longest silence of a client on a socket")
-    serve.add_argument("--session-seconds", type=float, default=3600.0, help="longest life of a session")
-    serve.add_argument("--drain-seconds", type=float, default=10.0, help="time for open sessions after SIGTERM")
-    serve.add_argument(
-        "--silent-seconds", type=float, default=Patience().silent, help="a worker silent for so long is replaced"
-    )
-    serve.add_argument(
-        "--step-seconds", type=float, default=Patience().step, help="a worker whose step takes so long is replaced"
-    )
-    serve.add_argument(
-        "--waiting-seconds",
-        type=float,
-        default=Patience().waiting,
-        help="what is asked of a worker that is being replaced waits so long",
-    )
+        told = f"of one key: most {what}; 0 = no bound"
+        serve.add_argument(f"--key-{name}", type=kind, default=0, metavar="N", help=told)
+    for name, kind, default, what in (
+        ("idle", arguments.seconds, 900.0, "longest silence of a client on a socket"),
+        ("session", arguments.seconds, 3600.0, "longest life of a session"),
+        ("drain", arguments.amount, 10.0, "time for open sessions after SIGTERM"),
+        ("silent", arguments.seconds, Patience().silent, "a worker silent for so long is replaced"),
+        ("step", arguments.seconds, Patience().step, "a worker whose step takes so long is replaced"),
+        ("waiting", arguments.amount, Patience().waiting, "what is asked of a worker being replaced waits so long"),
+    ):
+        serve.add_argument(f"--{name}-seconds", type=kind, default=default, metavar="S", help=f"{what} (%(default)g)")
     serve.add_argument(
         "--warm-spare", action="store_true", help="keep a process loaded that takes a lost worker's place sooner"
     )
     serve.add_argument("--strict-truncate", action="store_true", help="refuse truncation beyond an item's end")
     serve.add_argument("--seed", type=int, help="draw all answers with this seed: equal turns are answered equally")
-    serve.add_argument("--tls", nargs=2, type=Path, metavar=("CERT", "KEY"))
-    serve.add_argument("--web", type=Path, help="folder of the pages")
+    serve.add_argument("--tls", nargs=2, type=Path, metavar=("CERT", "KEY"), help="speak HTTPS with these PEM files")
+    serve.add_argument("--web", type=arguments.pages, metavar="DIR", help="other pages than those that come with it")
     serve.add_argument(
         "--candidate",
         action="append",
+        type=arguments.candidate,
         default=[],
         metavar="[PUBLIC=]ADDRESS[@FIRST-LAST]",
         help="WebRTC: an address offered to peers, with a port range",
     )
-    serve.add_argument("--ice-server", action="append", default=[], help="WebRTC: a STUN or TURN url")
+    serve.add_argument(
+        "--ice-server",
+        action="append",
+        type=arguments.ice_server,
+        default=[],
+        metavar="URL",
+        help="WebRTC: stun:HOST[:PORT] or turn:…; may be repeated",
+    )
     serve.add_argument("--record", type=Path, metavar="DIR", help="keep every session as a file in this folder")
     graph = commands.add_parser("graph", help="draw the Walk Graph of a family")
     graph.add_argument("family", metavar="FAMILY")
@@ -85,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--partial", action="store_true", help="run a recording that is cut off as far as it goes")
     replay.add_argument("--sound", type=Path, metavar="DIR", help="write the answers as WAV files into this folder")
     fetch = commands.add_parser("pull", help="fetch weights into the cache")
-    fetch.add_argument("name")
+    fetch.add_argument("name", metavar="NAME", help="voice: all that the family needs")
     fetch.add_argument("--verify", action="store_true", help="hash what is present")
     return parser
 

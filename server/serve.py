@@ -106,5 +106,9 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     if settings.certificate is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(settings.certificate, settings.private_key)
+    try:
+        context.load_cert_chain(settings.certificate, settings.private_key)
+    except OSError as why:
+        files = f"{settings.certificate} and {settings.private_key}"
+        raise OSError(f"{files} are no certificate with its key in PEM: {why.strerror or why}") from None
     return context

@@ -88,6 +88,7 @@ class Processes:
         return subprocess.Popen(  # noqa: S603 - this Python, our own module
             [sys.executable, "-m", "mstar.node", str(self._path), *role],
             stdin=subprocess.PIPE,
+            process_group=0,  # a terminal's interrupt is for the server, which ends them in its time
             env={**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"},
         )
 

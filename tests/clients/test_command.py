@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -92,6 +93,27 @@ def test_a_port_that_is_taken() -> None:
     assert status == 1
     assert "address already in use" in line
     assert str(port) in line
+
+
+@pytest.mark.parametrize(("certificate", "says"), [("/nowhere.pem", "No such file"), (__file__, "PEM")])
+def test_a_certificate_that_is_none(certificate: str, says: str) -> None:
+    status, line = refused("serve", "toy", "--port", "0", "--tls", certificate, "/nowhere.key")
+    assert status == 1
+    assert certificate in line
+    assert says in line
+
+
+def test_an_interrupt_at_the_terminal_is_heard_by_the_server_alone() -> None:
+    """What a terminal's Ctrl-C interrupts is every process of the group, in whatever it is doing: here, loading."""
+    command = [sys.executable, "-m", "server.cli", "serve", "toy", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, process_group=0) as process:
+        assert process.stderr is not None
+        assert "listening on" in process.stderr.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(60) == 0
+    assert "Traceback" not in rest
+    assert "draining" in rest
 
 
 def test_weights_that_are_not_there(tmp_path: Path) -> None:

@@ -22,6 +22,44 @@ def test_settings() -> None:
     assert "secret" not in repr(settings)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--port 99999",
+        "--port -1",
+        "--port x",
+        "--max-sessions 0",
+        "--max-sessions 1.5",
+        "--session-seconds nan",
+        "--session-seconds 0",
+        "--idle-seconds -1",
+        "--drain-seconds inf",
+        "--key-seconds nan",
+        "--key-requests -3",
+        "--candidate nowhere",
+        "--candidate 127.0.0.1@9-1",
+        "--ice-server example.com",
+        "--web /nowhere",
+        "--nothing",
+        "--tls one",
+    ],
+)
+def test_what_an_option_can_not_be_is_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _parser().parse_args(["serve", "toy", *words.split()])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert words.partition(" ")[0] in said
+
+
+def test_what_options_may_be() -> None:
+    words = "serve toy --port 0 --drain-seconds 0 --ice-server stun:example.com:3478 --candidate 127.0.0.1@9000-9010"
+    settings = settings_of(_parser().parse_args(words.split()))
+    assert (settings.port, settings.drain_seconds) == (0, 0)
+    assert settings.ice_servers == ("stun:example.com:3478",)
+
+
 def test_settings_of_families() -> None:
     given = family_settings(["toy", "voice"], ["voice.seed=3"], "/some/where")
     assert given == {"toy": {"llm": "/some/where"}, "voice": {"seed": "3", "llm": "/some/where"}}

@@ -12,6 +12,7 @@ from media.frames import from_bytes
 from models.registry import Speech as Offer
 from mstar.errors import Rejected
 from server.door import SERVER, account_of, refusal
+from server.http.leaving import while_connected
 from server.limits import Limited
 from server.security import Refusal
 from server.speech.context import Word
@@ -83,7 +84,7 @@ async def _speech(request: web.Request) -> web.StreamResponse:
             finally:
                 saying.cancel()
 
-        return await with_tasks(work)
+        return await while_connected(request, with_tasks(work))
 
 
 def _nothing() -> Rejected:

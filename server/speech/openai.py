@@ -14,6 +14,7 @@ from media.frames import from_bytes
 from models.registry import Speech as Offer
 from mstar.errors import Rejected
 from server.door import SERVER, account_of
+from server.http.leaving import while_connected
 from server.sessions import bound_sending
 from server.speech.context import MOST_TEXT
 from server.speech.entry import allowed, body_of, family_for, key_for, session, with_tasks
@@ -114,7 +115,7 @@ async def speech(request: web.Request) -> web.StreamResponse:
             finally:
                 saying.cancel()
 
-        return await with_tasks(work)
+        return await while_connected(request, with_tasks(work))
 
 
 async def _answer(request: web.Request, wanted: SpeechRequest, saying: Saying, shape: Shape) -> web.StreamResponse:

@@ -22,6 +22,7 @@ from media.decode import decode_any
 from media.frames import to_int16
 from models.toy.language import tone_of
 from tests.clients.conftest import Serving
+from tests.clients.speech import held, settles
 
 RATE = 24_000
 WORD = RATE // 4
@@ -178,28 +179,31 @@ async def test_voices_are_listed(toy_server: Serving) -> None:
     assert listed["aliases"]["alloy"] == "default"
 
 
-def held(server: Serving) -> dict[str, float]:
-    """What the runtime and the server hold, without what is always there."""
-    found = {}
-    for line in server.get("/metrics")[1].splitlines():
-        if line.startswith(("mstar_held{", "mstar_sessions{")):
-            name, value = line.rsplit(" ", 1)
-            found[name] = float(value)
-    return found
-
-
-async def test_hanging_up_frees_everything(toy_server: Serving) -> None:
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/audio/speech", {}),
+        ("/v1/audio/speech", {"stream": False}),
+        ("/v1/text-to-speech/default/stream", {}),
+        ("/v1/text-to-speech/default", {}),
+        ("/v1/text-to-speech/default/with-timestamps", {}),
+    ],
+)
+async def test_hanging_up_frees_everything(toy_server: Serving, path: str, more: dict[str, Any]) -> None:
+    """Before the answer has begun, or in the middle of it."""
     await pcm_of(toy_server)
     before = held(toy_server)
     port = int(toy_server.url.rsplit(":", 1)[1])
-    body = json.dumps({"input": "hello " * 2000, "response_format": "pcm"}).encode()
-    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    words = "hello " * 15_000  # an hour of them
+    body = json.dumps({**({"input": words} if "audio" in path else {"text": words}), **more}).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    streamed = "stream" in path or (not more and "audio" in path)
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(head + body)
-            assert client.recv(64).startswith(b"HTTP/1.1 200")
-    for _ in range(200):
-        if held(toy_server) == before:
-            break
-    assert held(toy_server) == before
+            if streamed:
+                assert client.recv(64).startswith(b"HTTP/1.1 200")
+            else:
+                assert held(toy_server) != before
+    assert settles(toy_server, before)
     assert len(await pcm_of(toy_server)) == 2 * 3 * WORD

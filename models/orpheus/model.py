@@ -81,7 +81,9 @@ def _sounding() -> tuple[Partition, ...]:
 
 
 class Orpheus:
-    """Settings: `llm` and `snac` (folders of checkpoints), `llm_kernel`; or `tiny`: small parts of random weights."""
+    """Settings: `llm` and `snac` (folders of checkpoints), or `tiny`: small parts of random weights; `llm_kernel` (see
+    `models.llama.network.kernel_of`).
+    """
 
     card = Card("orpheus", speech=SPEECH)
 

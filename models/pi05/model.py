@@ -65,7 +65,7 @@ def _action_gen() -> Sequential:
 class Pi05:
     """Settings: `checkpoint` (a folder in lerobot's layout) or `tiny: true` (random weights); `robot` (droid, libero,
     aloha: whose client's keys are read; by default the policy's own); `statistics` (a file, by default those beside
-    the weights; "none" = values are normalised already).
+    the weights; "none" = values are normalised already); `dtype` (float32, bfloat16; see `models.blocks.precision`).
 
     Settings of a request: `seed` (of the noise), `flow_steps`.
     """

@@ -253,6 +253,7 @@ class VJEPA2:
     """Settings, each a checkpoint's path: `video` (V-JEPA 2), `classifier` (of clips), `world` (V-JEPA 2-AC).
 
     `world` may name one that comes with the package: `room`, `reacher`. Or `tiny`: all of them with random weights.
+    `dtype` (float32, bfloat16): see `models.blocks.precision`.
 
     The graph has the tasks of those that are given; of all, if none is.
     """

@@ -4,10 +4,10 @@ A rank's device is asked once for the arena, and gives one handle of it; what is
 (`mstar.transport.ledger`), whose heads lie in a file of the host, with the handle before them. So the file's name tells
 a peer everything.
 
-Whether a peer can map the arena is known when it has: what goes to it over the host until then carries an *offer*, the
-arena's name. The peer tries, once, and leaves a note with its verdict. A peer that can not (containers that see each
-other's processes but not their device memory, devices without a path between them, a rank of the CPU) gets its tensors
-over the host for ever; so does everyone when the arena is full.
+A rank that has a device leaves a note of it. Whether it can map an arena is known when it has: what goes to it over the
+host until then carries an *offer*, the arena's name. The peer tries, once, and leaves a note with its verdict. One that
+can not (containers that see each other's processes but not their device memory, devices without a path between them)
+gets its tensors over the host for ever; so does everyone when the arena is full.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mstar.transport.files import SharedFile, alive, owner_of
 from mstar.transport.ledger import APART, Ledger, PeerLedger, words_beside
 
 LANE_BYTES = 256 << 20
-"""Size of the arena. The device gives it when the first tensor leaves for a worker that can take it there."""
+"""Size of the arena. The device gives it when the first tensor leaves for another worker with a device."""
 _YES, _NO = "yes", "no"
 _MARK = "+device"
 
@@ -125,12 +125,14 @@ class Lane:
         self._peers: dict[str, PeerDeviceArena] = {}  # by the arena's name
         self._answered: set[str] = set()  # arenas that were offered
         self._counters = {"device_bytes": 0, "device_leases": 0, "device_full": 0, "device_refused": 0}
+        if memory is not None:
+            (directory / f"{name}.device").touch()
 
     # ------------------------------------------------------------------------------------------ the owner's side
 
     def put(self, tensor: Tensor, to: str, request: str) -> Lease | None:
         """A lease with the tensor, for a peer that can read it there; None: send it over the host."""
-        arena = self._own()
+        arena = self._own(to)
         if arena is None or not self._takes(to, arena):
             return None
         lease = arena.put(tensor, request)
@@ -143,13 +145,18 @@ class Lane:
 
     def offer(self, to: str) -> str | None:
         """The arena's name, for a peer that has not said yet whether it can map it."""
-        arena = self._own()
+        arena = self._own(to)
         if arena is None or to in self._verdicts:
             return None
         self._offered = True
         return arena.name
 
-    def _own(self) -> DeviceArena | None:
+    def _own(self, to: str) -> DeviceArena | None:
+        """The arena, if it is of use for a peer: one that is reached has left its notes."""
+        if to not in self._verdicts and not (self._directory / f"{to}.device").exists():
+            self._verdicts[to] = False
+        if not self._verdicts.get(to, True):
+            return None
         if self._arena is None and self._memory is not None and not self._refused:
             try:
                 self._arena = DeviceArena(self._name, self._memory, self._size)
@@ -175,18 +182,17 @@ class Lane:
 
     def offered(self, arena: str) -> None:
         """Try to map a peer's arena, and tell the peer."""
-        if arena in self._answered:
+        if arena in self._answered or self._memory is None:
             return
         self._answered.add(arena)
-        verdict = _NO
-        if self._memory is not None:
-            try:
-                self._peer(arena, self._memory)
-                verdict = _YES
-            except Gone:
-                return
-            except Refused:
-                self._counters["device_refused"] += 1
+        verdict = _YES
+        try:
+            self._peer(arena, self._memory)
+        except Gone:
+            return
+        except Refused:
+            self._counters["device_refused"] += 1
+            verdict = _NO
         note = self._note(_worker(arena), self._name)
         fresh = note.with_suffix(".new")
         fresh.write_text(f"{arena} {verdict}")

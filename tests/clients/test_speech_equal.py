@@ -32,8 +32,9 @@ async def texts(raw: Any) -> AsyncIterator[Any]:
         yield message.data if message.type is aiohttp.WSMsgType.BINARY else json.loads(message.data)
 
 
-async def openai(server: Serving, seed: int = SEED) -> bytes:
+async def openai(server: Serving, seed: int = SEED, rate: int = 24_000) -> bytes:
     body = {"model": "voice", "voice": "alloy", "input": TEXT, "response_format": "pcm", "seed": seed}
+    body["sample_rate"] = rate
     async with aiohttp.ClientSession() as http, http.post(f"{server.url}/v1/audio/speech", json=body) as answer:
         assert answer.status == 200
         return await answer.read()
@@ -95,6 +96,15 @@ async def deepgram(server: Serving) -> bytes:
         return b"".join([each async for each in texts(raw) if isinstance(each, bytes)])
 
 
+async def hume(server: Serving) -> bytes:
+    """At 48 kHz, the one rate that it has."""
+    async with connected(server, f"/v0/tts/stream/input?format_type=pcm&seed={SEED}") as raw:
+        for piece in PIECES:
+            await raw.send(f'{{"text": {piece}}}')
+        await raw.send({"close": True})
+        return b"".join([each async for each in texts(raw) if isinstance(each, bytes)])
+
+
 ALL = (openai, vllm, elevenlabs, elevenlabs_http, cartesia, deepgram)
 
 
@@ -107,6 +117,7 @@ async def test_equal_seeds_give_equal_bytes_through_every_protocol_alone_and_tog
     for protocol, heard in zip(ALL, together, strict=True):
         assert heard == whole, protocol.__name__
     assert await openai(voice, SEED + 1) != whole
+    assert await hume(voice) == await openai(voice, rate=48_000)
 
 
 async def test_the_sound_begins_at_once_and_its_rate_is_told(voice: Serving) -> None:

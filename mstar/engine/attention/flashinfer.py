@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from mstar.engine.attention.backend import CrossContext, PagedRow
-from mstar.engine.attention.tables import Tables, padded, tables
+from mstar.engine.attention.tables import Ints, Tables, padded, tables
 from mstar.submodule import KVGeometry, Row
 
 WORKSPACE = 128 * 2**20
@@ -95,34 +95,43 @@ class FlashInferBackend:
 
 @dataclass(frozen=True, slots=True)
 class StepFields:
-    """A step's tables on the device, as appending to pages wants them; int32 but for `positions64`."""
+    """A step's tables on the device, as appending to pages wants them: parts of one int32 tensor."""
 
+    flat: Tensor  # owner, positions, starts, filled, pages
     owner: Tensor  # [tokens]
     positions: Tensor  # [tokens]
-    positions64: Tensor  # [tokens] int64
-    pages: Tensor  # [pages] or more
     starts: Tensor  # [rows + 1]
     filled: Tensor  # [rows]
+    pages: Tensor  # [pages] or more
+    positions64: Tensor  # [tokens] int64
 
     @classmethod
     def of(cls, step: Tables, device: torch.device) -> StepFields:
         """Tensors of a step's own."""
-        each = (step.owner, step.positions, step.positions.astype(np.int64), step.pages, step.starts, step.filled)
-        return cls(*(torch.from_numpy(table).to(device, non_blocking=True) for table in each))
+        return cls._cut(torch.from_numpy(_flat(step)).to(device), step.rows, step.tokens)
 
     @classmethod
     def empty(cls, rows: int, tokens: int, pages: int, device: torch.device) -> StepFields:
         """Tensors for steps of one size, which stay where they are."""
-        sizes = (tokens, tokens, tokens, pages, rows + 1, rows)
-        kinds = (torch.int32, torch.int32, torch.int64, torch.int32, torch.int32, torch.int32)
-        return cls(*(torch.zeros(size, dtype=kind, device=device) for size, kind in zip(sizes, kinds, strict=True)))
+        size = 2 * tokens + 2 * rows + 1 + pages
+        return cls._cut(torch.zeros(size, dtype=torch.int32, device=device), rows, tokens)
+
+    @classmethod
+    def _cut(cls, flat: Tensor, rows: int, tokens: int) -> StepFields:
+        sizes = (tokens, tokens, rows + 1, rows)
+        owner, positions, starts, filled, pages = flat.split([*sizes, len(flat) - sum(sizes)])
+        return cls(flat, owner, positions, starts, filled, pages, positions.long())
 
     def fill(self, step: Tables) -> None:
         """Take the tables of a step of this size."""
-        given = StepFields.of(step, self.owner.device)
-        for name in ("owner", "positions", "positions64", "pages", "starts", "filled"):
-            table: Tensor = getattr(given, name)
-            getattr(self, name)[: len(table)].copy_(table, non_blocking=True)
+        given = torch.from_numpy(_flat(step))
+        self.flat[: len(given)].copy_(given, non_blocking=True)
+        self.positions64.copy_(self.positions)
+
+
+def _flat(step: Tables) -> Ints:
+    """The tables one behind the other, those of the step's size first."""
+    return np.concatenate((step.owner, step.positions, step.starts, step.filled, step.pages))
 
 
 class FixedPlan:

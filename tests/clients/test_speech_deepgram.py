@@ -180,6 +180,12 @@ def test_the_sdk_is_refused_without_its_key(guarded: Serving) -> None:
     assert refused.value.response.status_code == 401
 
 
+@pytest.mark.parametrize("scheme", ["Token", "Bearer"])
+async def test_the_key_comes_in_a_header(guarded: Serving, scheme: str) -> None:
+    async with connected(guarded, PATH, headers={"Authorization": f"{scheme} dg-key"}) as raw:
+        assert isinstance(await frame(raw), dict)
+
+
 async def test_browsers_bring_the_key_as_a_subprotocol(guarded: Serving) -> None:
     async with connected(guarded, PATH, protocols=("token", "dg-key")) as raw:
         assert raw.socket.protocol == "token"

@@ -308,7 +308,11 @@ def test_the_sdk_raises_what_the_server_says(sdk: Any) -> None:
 async def test_keys_come_in_the_header_or_the_first_message(secure: tuple[Serving, Path]) -> None:
     server, certificate = secure
     context = ssl.create_default_context(cafile=str(certificate))
-    for headers, first in (({"xi-api-key": "xi-key"}, FIRST), ({}, {**FIRST, "xi_api_key": "xi-key"})):
+    for headers, first in (
+        ({"xi-api-key": "xi-key"}, FIRST),
+        ({}, {**FIRST, "xi_api_key": "xi-key"}),
+        ({}, {**FIRST, "authorization": "Bearer xi-key"}),
+    ):
         async with connected(server, ONE, ssl=context, headers=headers) as raw:
             await raw.send(first)
             await raw.send({"text": "yes"})

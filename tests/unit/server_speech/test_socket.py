@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import AsyncExitStack
 from typing import Any
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 
 from media.decode import decode_any
-from server.outbound import Frame
-from server.speech.socket import NOTHING, Later, Line
+from server.outbound import MOST, Frame
+from server.speech.socket import NOTHING, Later, Line, _reason
 from server.speech.sound import Coding, Outlet, Shape
 
 RATE = 24_000
@@ -67,3 +68,43 @@ async def test_a_message_of_no_sound_is_none_and_one_behind_knows_what_left() ->
     assert nothing is None
     assert count == len(sound) > 0
     assert outlet.size(NOTHING) == 0
+
+
+class _Deaf:
+    """A socket whose client neither writes nor reads."""
+
+    async def receive(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def send_frame(self, *_: Any) -> None:
+        await asyncio.Event().wait()
+
+
+class _Dialect:
+    idle_seconds = 3600.0
+    busy = True
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def gone(self) -> None:
+        self.left += 1
+
+
+async def test_a_dialect_whose_client_is_given_up_is_told_so() -> None:
+    deaf: Any = _Deaf()
+    unused: Any = None
+    dialect: Any = _Dialect()
+    way = Line(deaf, unused, "test", AsyncExitStack(), unused)
+    for _ in range(2):
+        way.send_bytes(bytes(MOST), "a")
+    await way.run(lambda _: dialect)
+    assert dialect.left == 1
+
+
+@pytest.mark.parametrize("text", ["é" * 100, "🙂" * 40, "a" + "🙂" * 40, "\ud83d" * 200, ""])
+def test_a_closes_reason_is_text_that_fits(text: str) -> None:
+    reason = _reason(text)
+    assert len(reason) <= 120
+    assert text.encode(errors="replace").startswith(reason)
+    reason.decode()

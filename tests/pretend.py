@@ -46,11 +46,16 @@ class OnDevice(Tensor):
 
 
 class Pretending(TorchFunctionMode):
-    """`crossings`: "up" and "down" count tensors that were copied to the device and from it, "read" single values."""
+    """`crossings`: "up" and "down" count tensors that were copied to the device and from it, "read" single values.
+
+    `entered`: devices that were made the current one; `waits`: how often the host has waited for the device.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.crossings: Counter[str] = Counter(up=0, down=0, read=0)
+        self.entered: list[str] = []
+        self.waits = 0
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -136,43 +141,46 @@ def _put(value: Any) -> Any:
 
 
 class _Stream:
-    """`waits`: how often the host has waited for it, or it for another."""
-
     cuda_stream = 0x5A
-    waits = 0
 
-    def __init__(self, _: object = None) -> None:
-        pass
+    def __init__(self, mode: Pretending) -> None:
+        self._mode = mode
 
     def synchronize(self) -> None:
-        self.waits += 1
+        self._mode.waits += 1
 
     def wait_stream(self, _: object) -> None:
-        self.waits += 1
-
-
-@contextmanager
-def _current(_: object) -> Iterator[None]:
-    yield
+        pass
 
 
 @contextmanager
 def pretending(free: int = 1 << 34) -> Iterator[Pretending]:
     """`free`: bytes that the device has left."""
+    mode = Pretending()
+
+    def stream(_: object = None) -> _Stream:
+        return _Stream(mode)
+
+    @contextmanager
+    def current(what: object) -> Iterator[None]:
+        if not isinstance(what, _Stream):
+            mode.entered.append(str(what))
+        yield
+
     with (
         patch.multiple(
             torch.cuda,
             is_available=lambda: True,
             device_count=lambda: 1,
-            device=_current,
-            stream=_current,
-            Stream=_Stream,
+            device=current,
+            stream=current,
+            Stream=stream,
             current_device=lambda: 0,
-            current_stream=_Stream,
-            default_stream=_Stream,
+            current_stream=stream,
+            default_stream=stream,
             mem_get_info=lambda _device=None: (free, free),
         ),
-        Pretending() as mode,
+        mode,
     ):
         yield mode
 

@@ -86,7 +86,12 @@ class Followed:
                 self._end = event
 
     async def emitted(self, step: Emitted) -> Value:
-        """The value of a recorded emission, computed anew. Raises Diverged if it is another one."""
+        """The value of a recorded emission, computed anew. Raises Diverged if it is another one.
+
+        None of a task that was interrupted: the emission was on its way to nobody, and another time might not be.
+        """
+        if self.interrupted:
+            return self._values.pop((step.output, step.index), None)
         value = await self.value(step.output, step.index)
         if sum_of(value) != step.sum:
             now = shown(value)

@@ -14,7 +14,8 @@ from server.session.commands import BargedIn, Command, FeedMic, PlayAudio, Send
 
 SHOWN = 200
 """Characters of a value that are kept to be read."""
-_CACHED = re.compile(rb'"cached_tokens":\d+')
+_CACHED = re.compile(rb'"cached_tokens":\d+,"cached_tokens_details":\{"text_tokens":\d+')
+"""Of a response's usage, as it is written."""
 
 
 def sum_of(value: Value) -> int:
@@ -33,7 +34,7 @@ def sum_of_commands(commands: Iterable[Command]) -> int:
     for command in commands:
         match command:
             case Send(event=event):
-                total = zlib.crc32(_CACHED.sub(b'"cached_tokens":0', encode(event)), total)
+                total = zlib.crc32(_CACHED.sub(b"", encode(event)), total)
             case PlayAudio():
                 place = (command.response_id, command.item_id, command.output_index, command.start, command.last)
                 total = zlib.crc32(np.ascontiguousarray(command.pcm).tobytes(), zlib.crc32(repr(place).encode(), total))

@@ -20,6 +20,16 @@ from mstar.messages import StartRequest
 from mstar.placement import placement_of
 from mstar.tensors import Value
 from server.events.decode import decode
+from server.events.server import (
+    CachedTokens,
+    InputTokens,
+    ResponseAudio,
+    ResponseDone,
+    ResponseObject,
+    ResponseOutput,
+    Usage,
+)
+from server.events.session import AudioFormat
 from server.record.entries import (
     Began,
     Called,
@@ -36,7 +46,7 @@ from server.record.entries import (
 )
 from server.record.replay import Replay
 from server.record.sums import sum_of, sum_of_commands
-from server.session.commands import InterruptTask, StartTask
+from server.session.commands import InterruptTask, Send, StartTask
 from server.session.tasks import Ended
 from tests.unit.record.made import BEGAN, local, replayed, taped, written
 
@@ -141,6 +151,14 @@ async def test_a_difference_is_told_where_it_is(
     assert says in outcome.difference
 
 
+async def test_what_was_on_its_way_to_nobody_need_not_come_again(tmp_path: Path, entries: list[Entry]) -> None:
+    cancelled = next(at for at, entry in enumerate(entries) if isinstance(entry, Said) and b"cancel" in entry.event)
+    moment = entries[cancelled].at  # type: ignore[union-attr]
+    late = [Emitted(moment, 0, output, 999, 7, "", 0) for output in ("audio", "usage")]
+    path = written(tmp_path / "file", [*entries[: cancelled + 1], *late, *entries[cancelled + 1 :]])
+    assert (await replayed(path)).difference == ""
+
+
 async def test_what_came_from_outside_is_handed_in_as_it_was(tmp_path: Path, entries: list[Entry]) -> None:
     """A lost worker does not get lost again."""
     at = next(number for number, entry in enumerate(entries) if isinstance(entry, TaskEnded) and entry.status == "done")
@@ -199,6 +217,26 @@ def test_nonsense_among_calls_is_refused_or_told(tmp_path: Path, calls: list[byt
         asyncio.run(replayed(path))
 
 
+def told_of(prompt: int, cached: int) -> int:
+    """Checksum of the end of a response that has used so many tokens."""
+    details = InputTokens(text_tokens=prompt, cached_tokens=cached, cached_tokens_details=CachedTokens(cached))
+    output = ResponseAudio(ResponseOutput(AudioFormat("audio/pcm"), "default"))
+    response = ResponseObject(
+        object="realtime.response",
+        id="resp_1",
+        status="completed",
+        status_details=None,
+        output=(),
+        conversation_id=None,
+        output_modalities=("text",),
+        max_output_tokens="inf",
+        audio=output,
+        usage=Usage(input_tokens=prompt, input_token_details=details),
+        metadata=None,
+    )
+    return sum_of_commands([Send(ResponseDone(response=response))])
+
+
 def test_checksums_see_what_matters_and_not_what_timing_decides(entries: list[Entry]) -> None:
     usage: dict[str, Value] = {"prompt": 5, "reused": 3, "generated": 2, "reason": "stop"}
     assert sum_of(usage) == sum_of({**usage, "reused": 0})
@@ -206,6 +244,7 @@ def test_checksums_see_what_matters_and_not_what_timing_decides(entries: list[En
     assert sum_of({"reused": 3}) != sum_of({"reused": 0})  # of something else
     assert sum_of({"energy": 1.5, "elapsed_ms": 3.0}) == sum_of({"energy": 1.5, "elapsed_ms": 7.0})
     assert sum_of_commands([InterruptTask(1, 5)]) != sum_of_commands([InterruptTask(1, 6)])
+    assert told_of(prompt=5, cached=3) == told_of(prompt=5, cached=0) != told_of(prompt=6, cached=3)
 
 
 def test_a_recording_names_its_inputs(tmp_path: Path, entries: list[Entry]) -> None:

@@ -214,7 +214,9 @@ class SessionCore:
             raise Rejected("A transcription session has no responses.", code="invalid_session_type", param="type")
         match event:
             case ResponseCreate():
-                self._responder.respond(event.response, now, Marks(self._opened))
+                marks = Marks(self._opened)
+                marks.set("endpoint", now)
+                self._responder.respond(event.response, now, marks)
             case ResponseCancel():
                 self._responder.cancel(event.response_id, now)
             case OutputAudioBufferClear():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -152,8 +153,8 @@ class Voicing:
             self.speaker.end()
         elif given.flush:
             self.still()
+            self.speaker.flush(self._flushes + 1)
             self._flushes += 1
-            self.speaker.flush(self._flushes)
         elif given.transcript.strip():
             self._wait()
 
@@ -185,7 +186,8 @@ class Voicing:
     def _say(self) -> None:
         assert self.speaker is not None
         self._timer = None
-        self.speaker.flush()
+        with suppress(Rejected):  # it is said with what comes behind it
+            self.speaker.flush()
 
     def told(self, event: Event) -> None:
         match event:

@@ -19,6 +19,8 @@ from server.session.alignment import Word as Aligned
 
 MOST_TEXT = 100_000
 """Characters of a context that may wait to be said."""
+MOST_SEGMENTS = 1000
+"""Segments of a context that may wait to be said."""
 IN_FLIGHT = 2
 """Segments of a context that the runtime works at: the one that sounds and the one behind it."""
 
@@ -170,23 +172,32 @@ class Context:
         segment.unsent += text
         return self._advance()
 
+    def check(self, param: str = "flush") -> None:
+        """Raises Rejected where no more may be flushed."""
+        if len(self._segments) >= MOST_SEGMENTS:
+            raise Rejected(f"{MOST_SEGMENTS} flushes wait to be said.", code="too_many_flushes", param=param)
+
     def flush(self, id: int | None = None) -> Step:  # noqa: A002 - the protocols' own word
-        """Say what is written so far; `Flushed(id)` follows its last sample."""
+        """Say what is written so far; `Flushed(id)` follows its last sample. Raises as `check`."""
         if self._closing or self.ended:
             return []
+        self.check()
+        return self._flush(id)
+
+    def _flush(self, number: int | None) -> Step:
         segment = self._open()
         loose = _mended(self._half)
         self._half = ""
         segment.text += loose
         segment.unsent += loose
-        segment.closed, segment.flush = True, id
+        segment.closed, segment.flush = True, number
         return self._advance()
 
     def end(self) -> Step:
         """No more text; `Ended` follows the last sample."""
         if self._closing or self.ended:
             return []
-        step = self.flush()
+        step = self._flush(None)
         self._closing = True
         return step + self._finish()
 

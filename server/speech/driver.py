@@ -68,6 +68,7 @@ class Speaker:
         self._run(self.context.append(text, param))
 
     def flush(self, id: int | None = None) -> None:  # noqa: A002 - the protocols' own word
+        """Raises Rejected."""
         self._run(self.context.flush(id))
 
     def end(self) -> None:

@@ -73,11 +73,14 @@ class Piece(Struct):
     pronunciation_dictionary_locators: Locators = None
 
 
+Name = Annotated[str, Meta(max_length=256)]
+
+
 class ContextPiece(Piece):
     """A client message of a socket with contexts; without `context_id` it is for the context "default"."""
 
-    context_id: str | None = None
-    contextId: str | None = None  # noqa: N815 - some clients spell it so
+    context_id: Name | None = None
+    contextId: Name | None = None  # noqa: N815 - some clients spell it so
     close_context: bool | None = None
     close_socket: bool | None = None
 

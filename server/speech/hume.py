@@ -148,6 +148,7 @@ class HumeSocket:
         if given.trailing_silence:
             self._snippets[-1].silence = given.trailing_silence
         if given.flush or given.trailing_silence:
+            speaker.context.check()
             self._snippets.append(_Snippet())
             speaker.flush(0)
         if given.close:

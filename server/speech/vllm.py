@@ -182,6 +182,7 @@ class VllmSocket:
                 self._text[-1] += text
             case InputDone():
                 speaker = await self._open()
+                speaker.context.check("type")
                 number, self._written = self._written, self._written + 1
                 self._text.append("")
                 speaker.flush(number)

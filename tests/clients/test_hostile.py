@@ -20,6 +20,8 @@ from tests.clients.speech import frames, held, says, settles, sound
 MEBIBYTE = "x" * 1024 * 1024
 MANY = 10_000
 NESTED = "[" * MANY
+WORDS = "hello yes no stop "
+"""A second of the toy's sound."""
 
 Frames = list[str | bytes]
 
@@ -130,6 +132,10 @@ PROTOCOLS = {
             empty=([text(type="session.config"), *[text(type="input.text", text="")] * MANY], {None}),
             blank=(["{}"] * MANY, {"missing_required_parameter"}),
             control=([text(type="input.done")], {"not_configured"}),
+            flushes=(
+                [text(type="session.config"), *[text(type="input.text", text=WORDS), text(type="input.done")] * 1100],
+                {None, "too_many_flushes"},
+            ),
         ),
     ),
     "elevenlabs": Protocol(
@@ -139,6 +145,7 @@ PROTOCOLS = {
             wrong_type=([text(text=7)], {"invalid_type"}),
             long=([text(text=MEBIBYTE)], {"text_too_long"}),
             blank=(["{}"] * MANY, {None}),
+            flushes=([text(text=WORDS, flush=True)] * 1100, {None, "too_many_flushes"}),
         ),
         dies=True,
     ),
@@ -147,6 +154,7 @@ PROTOCOLS = {
         at("error", of=""),
         also(
             wrong_type=([text(text="a", context_id=7)], {"invalid_type"}),
+            long_name=([text(text="a", context_id="a" * 257)], {"invalid_value"}),
             long=([text(text=MEBIBYTE, context_id="a")], {"text_too_long"}),
             many_contexts=([text(text="hello", context_id=str(n)) for n in range(6)], {"too_many_contexts"}),
             empty=([text(text="")] * MANY, {None}),
@@ -164,6 +172,8 @@ PROTOCOLS = {
             unknown=([text(context_id="nobody", cancel=True)], {None, "context_not_found"}),
             long=([cartesia("a", MEBIBYTE)], {"text_too_long"}),
             empty=([cartesia("a", "", **{"continue": True})] * MANY, {None}),
+            borders=([cartesia("a", WORDS, max_buffer_delay_ms=0, **{"continue": True})] * 1100, {None}),
+            flushes=([cartesia("a", WORDS, flush=True, **{"continue": True})] * 1100, {None, "too_many_flushes"}),
             blank=(["{}"] * MANY, {"missing_required_parameter"}),
         ),
     ),
@@ -178,6 +188,7 @@ PROTOCOLS = {
             empty=([text(type="Speak", text="")] * MANY, {None}),
             blank=(["{}"] * MANY, {"missing_required_parameter"}),
             control=([text(type="Flush"), text(type="Clear")], {None}),
+            flushes=([text(type="Speak", text=WORDS), text(type="Flush")] * 1100, {None, "too_many_flushes"}),
         ),
         greets=1,
     ),
@@ -191,6 +202,7 @@ PROTOCOLS = {
             long=([text(text=MEBIBYTE)], {"text_too_long"}),
             empty=([text(text="")] * MANY, {None}),
             control=([text(flush=True)], {None}),
+            flushes=([text(text=WORDS, flush=True)] * 1100, {None, "too_many_flushes"}),
         ),
     ),
     "robot": Protocol(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mstar.errors import Rejected
 from mstar.tensors import Value
 from server.speech.context import (
+    MOST_SEGMENTS,
     MOST_TEXT,
     Begin,
     Close,
@@ -168,3 +169,17 @@ def test_half_a_character_that_stays_half_reads_as_the_replacement() -> None:
     assert context.append("b") == [Write(0, "\ufffdb")]
     assert context.append("\ud83d") == []
     assert orders(context.end()) == [Write(0, "\ufffd"), Close(0)]
+
+
+def test_flushes_that_wait_are_bounded_and_change_nothing_when_refused() -> None:
+    context = Context()
+    context.append("a")
+    context.flush(0)
+    for number in range(1, MOST_SEGMENTS):
+        context.flush(number)
+    with pytest.raises(Rejected) as refused:
+        context.flush(MOST_SEGMENTS)
+    assert refused.value.code == "too_many_flushes"
+    step = context.done(0) + context.end()
+    assert [each.id for each in step if isinstance(each, Flushed)] == [*range(MOST_SEGMENTS), None]
+    assert step[-1] == Ended("done")

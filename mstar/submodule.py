@@ -236,6 +236,10 @@ class Capturable(Protocol):
     capturable: bool
     """Whether it keeps what `compute` promises; else it runs as it is."""
 
+    def blank(self, counts: Sequence[int]) -> Mapping[str, Tensor]:
+        """What `compute` takes in a step of rows of so many tokens, with any values: to capture it ahead."""
+        ...
+
     def compute(self, tensors: Mapping[str, Tensor], attention: Attention) -> Mapping[str, Tensor]:
         """Tensors to tensors, on the device alone: nothing is read back, nothing depends on values."""
         ...

@@ -79,11 +79,18 @@ class LMSubmodule:
     def collate(self, calls: Sequence[Call]) -> Packed:
         ids = [self.keys(call)[call.reused if _prompts(call) else 0 :] for call in calls]
         rows = tuple(Row(call=i, tokens=len(part)) for i, part in enumerate(ids))
+        return Packed(self._tensors(torch.from_numpy(np.concatenate(ids)), [len(part) for part in ids]), rows)
+
+    def blank(self, counts: Sequence[int]) -> Mapping[str, Tensor]:
+        """A step of the token 0."""
+        return self._tensors(torch.zeros(sum(counts), dtype=torch.int64), counts)
+
+    def _tensors(self, ids: Tensor, counts: Sequence[int]) -> Mapping[str, Tensor]:
+        """ids [tokens] int64 of rows of so many → what `compute` takes."""
         device = self.network.device
-        tensors = {"ids": torch.from_numpy(np.concatenate(ids)).to(device)}  # [tokens] int64
-        if any(row.tokens > 1 for row in rows):
-            tensors["last"] = (torch.tensor([row.tokens for row in rows]).cumsum(0) - 1).to(device)  # [calls]
-        return Packed(tensors, rows)
+        if all(count == 1 for count in counts):
+            return {"ids": ids.to(device)}
+        return {"ids": ids.to(device), "last": (torch.tensor(counts).cumsum(0) - 1).to(device)}  # [calls]
 
     def forward(self, packed: Packed, step: Step) -> Outputs:
         if step.attention is None:

@@ -77,6 +77,12 @@ class KVCacheEngine:
         count(outcomes, self._counters)
         return outcomes
 
+    def capture(self) -> None:
+        """Capture ahead the steps of components that can be captured, before there are requests."""
+        for part in self._parts.values():
+            with torch.inference_mode(), stepping(part.settings.device):
+                part.capture()
+
     def end_request(self, request: str) -> None:
         self._states.end_request(request)
         for part in self._parts.values():

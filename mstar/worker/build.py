@@ -57,7 +57,8 @@ def build_worker(
         given = {**settings[family], "threads": rank.threads, "device": rank.device}
         for component in hosted.components.values():
             key = qualified(family, component.name)
-            submodule = resolve(component.name, component.submodule, given)
+            walks = placed[family].walks(name, component.name)
+            submodule = resolve(component.name, component.submodule, {**given, "walks": walks})
             if component.engine == "kv":
                 if not isinstance(submodule, KVSubmodule):
                     raise GraphError(
@@ -79,11 +80,23 @@ def build_worker(
         stateless, StatelessEngine(stateless, session_state=session_state, device=rank.device)
     )
     if cached:
-        engines |= dict.fromkeys(
-            cached, KVCacheEngine(cached, settings=memory, session_state=session_state, backend=best_backend)
-        )
+        cache = KVCacheEngine(cached, settings=memory, session_state=session_state, backend=best_backend)
+        _capture(cache, rank)
+        engines |= dict.fromkeys(cached, cache)
     limits = {key: submodule.max_batch for key, submodule in parts.items()}
     return Worker(name, families, engines, limits, endpoint, clock, executor, transport)
+
+
+def _capture(cache: KVCacheEngine, rank: Rank) -> None:
+    """Raises GraphError where the rank's steps can not be captured: a kernel does not compile, memory is short."""
+    try:
+        cache.capture()
+    except Exception as why:  # whatever a library raises, the rank can not do its work
+        said = str(why).strip().partition("\n")[0]
+        raise GraphError(
+            f"rank {rank.name}: steps can not be captured on {rank.device}: {type(why).__name__}: {said} "
+            "(`graphs: false` among a component's memory settings runs them as they are)"
+        ) from why
 
 
 def _check_room(

@@ -60,6 +60,16 @@ def test_captured_is_eager(flashinfer: str, count: int) -> None:
     assert tokens == others
 
 
+def test_what_is_captured_ahead_is_all_that_requests_need(flashinfer: str) -> None:
+    captured, eager = engine(flashinfer), engine(flashinfer, graphs=False)
+    captured.capture()
+    ahead = captured.counters()["graph_captures"]
+    assert ahead == 9 + 2  # rows of a token, prompts of up to 64
+    tokens, others = said(captured, 3)[0], said(eager, 3)[0]
+    assert captured.counters()["graph_captures"] == ahead
+    assert tokens == others
+
+
 def test_compiled_is_eager(flashinfer: str) -> None:
     compiled, eager = engine(flashinfer, graphs=False, compile=True), engine(flashinfer, graphs=False)
     for one, other in zip(said(compiled, 2)[1], said(eager, 2)[1], strict=True):

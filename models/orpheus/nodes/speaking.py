@@ -119,6 +119,10 @@ class SpeechLMSubmodule:
         """See `LMSubmodule.compute`."""
         return self.lm.compute(tensors, attention)
 
+    def blank(self, counts: Sequence[int]) -> Mapping[str, Tensor]:
+        """See `LMSubmodule.blank`."""
+        return self.lm.blank(counts)
+
     def conclude(self, computed: Mapping[str, Tensor], packed: Packed, step: Step) -> Outputs:
         """The tokens drawn, and the codes that they are."""
         drawn = self.lm.conclude(computed, packed, replace(step, calls=[_plain(call) for call in step.calls]))

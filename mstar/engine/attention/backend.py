@@ -89,4 +89,9 @@ class SizedPlan(Protocol):
 class FixedSizes(Protocol):
     """A backend whose steps can be captured."""
 
+    @property
+    def scratch(self) -> int:
+        """A page that is nobody's."""
+        ...
+
     def fixed(self, rows: int, tokens: int) -> SizedPlan: ...

@@ -24,6 +24,12 @@ class Buckets:
     decodes: Sequence[int] = DECODES
     prompts: Sequence[int] = PROMPTS
 
+    def ahead(self, rows: int, tokens: int) -> Sequence[Sequence[int]]:
+        """Rows of steps, one for each graph that decodes of up to `rows`, or a prompt of up to `tokens`, may need."""
+        decodes = _up_to(rows, self.decodes)
+        prompts = _up_to(tokens, self.prompts)
+        return [(1,) * size for size in decodes] + [(size - less,) for size in prompts for less in (0, 1)]
+
     def choose(self, sizes: Sequence[int]) -> Bucket | None:
         """For rows of these sizes; None if they fit none.
 
@@ -37,3 +43,9 @@ class Buckets:
             return None
         tokens = next((tokens for tokens in sorted(self.prompts) if tokens >= sizes[0]), None)
         return None if tokens is None else Bucket(1 if tokens == sizes[0] else 2, tokens)
+
+
+def _up_to(most: int, sizes: Sequence[int]) -> Sequence[int]:
+    """The sizes that hold up to `most`."""
+    ordered = sorted(sizes)
+    return ordered[: next((place + 1 for place, size in enumerate(ordered) if size >= most), len(ordered))]

@@ -14,7 +14,7 @@ from torch import Tensor
 from mstar.engine.attention.backend import PagedRow, PlannedAttention, SizedPlan
 from mstar.engine.graphs.buckets import Bucket, Buckets
 from mstar.engine.graphs.buffers import Buffers
-from mstar.submodule import Attention
+from mstar.submodule import Attention, Row
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +85,20 @@ class GraphRunner:
         self._captured: dict[_Kind, _Captured] = {}
         self._refused: set[tuple[int, ...]] = set()
         self.counters: Counter[str] = Counter(replays=0, captures=0, eager=0)
+
+    def prepare(
+        self, blank: Callable[[Sequence[int]], Tensors], scratch: int, page_size: int, rows: int, tokens: int
+    ) -> None:
+        """Capture ahead what steps of up to `rows` rows, and prompts of up to `tokens`, will need.
+
+        `blank`: tensors of a step whose rows have so many tokens; its K/V go into `scratch`, a page that is nobody's.
+        """
+        for counts in self._buckets.ahead(rows, tokens):
+            paged = [PagedRow(Row(i, n), [scratch] * -(-n // page_size), 0, {}) for i, n in enumerate(counts)]
+            bucket = self._buckets.choose(counts)
+            assert bucket is not None
+            tensors = blank(counts)
+            self._capture(_Kind(bucket, True, frozenset(tensors)), paged, tensors, (len(counts), sum(counts)))
 
     def run(self, rows: Sequence[PagedRow], tensors: Tensors) -> tuple[Tensors, PlannedAttention] | None:
         """A step's results and its attention, or None: run it as it is."""

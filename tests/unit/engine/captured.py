@@ -61,11 +61,11 @@ class FixedTorch(TorchBackend):
     """A torch backend whose steps can be captured."""
 
     def __init__(self, geometry: KVGeometry, settings: KVSettings) -> None:
-        scratch = 1024 // settings.page_size
+        beyond = 1024 // settings.page_size
         size = settings.page_size
-        super().__init__(geometry, pages=settings.pages + scratch, page_size=size, device=settings.device)
-        self.pages = settings.pages
-        self.scratch = range(settings.pages, settings.pages + scratch)
+        super().__init__(geometry, pages=settings.pages + beyond, page_size=size, device=settings.device)
+        self.pages = self.scratch = settings.pages
+        self._beyond = range(settings.pages, settings.pages + beyond)
 
     def fixed(self, rows: int, tokens: int) -> Sized:
-        return Sized(self, rows, tokens, self.scratch)
+        return Sized(self, rows, tokens, self._beyond)

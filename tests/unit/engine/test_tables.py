@@ -149,3 +149,20 @@ def test_what_can_not_be_made_up_is_refused() -> None:
 )
 def test_sizes_of_graphs(sizes: tuple[int, ...], bucket: Bucket | None) -> None:
     assert Buckets().choose(sizes) == bucket
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "counts"),
+    [
+        (1, 64, [(1,), (64,), (63,)]),
+        (5, 65, [(1,), (1,) * 2, (1,) * 4, (1,) * 8, (64,), (63,), (128,), (127,)]),
+        (1, 0, [(1,), (64,), (63,)]),
+        (1000, 10**6, [(1,) * n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64)]),
+    ],
+)
+def test_what_is_captured_ahead_is_one_step_a_graph(rows: int, tokens: int, counts: list[tuple[int, ...]]) -> None:
+    found = list(Buckets().ahead(rows, tokens))
+    assert found[: len(counts)] == counts
+    chosen = [Buckets().choose(each) for each in found]
+    assert None not in chosen
+    assert len(set(chosen)) == len(chosen)

@@ -117,6 +117,9 @@ def test_captured_steps_of_the_language_models_are_the_steps_themselves(
         node, inputs = make()
         settings = KVSettings(pages=64, piece=64, budget=64, graphs=graphs)
         engine = KVCacheEngine({"lm": node}, settings={"lm": settings}, backend=FixedTorch)
+        engine.capture()
+        ahead = engine.counters()["graph_captures"]
+        assert ahead == ((4 if node.max_batch == 8 else 5) + 2 if graphs else 0)  # rows up to a batch, prompts of 64
         firings = [Firing(f"s{n}", f"r{n}", "lm", "go", inputs, prompt=True, seed=n) for n in range(3)]
         told: list[list[Any]] = [[] for _ in firings]
         for n, firing in enumerate(firings):
@@ -130,4 +133,6 @@ def test_captured_steps_of_the_language_models_are_the_steps_themselves(
                 own.append(done.outputs["token"])
         said[graphs] = told
         assert (engine.counters()["graph_replays"] > 20) is graphs
+        assert engine.counters()["graph_captures"] == ahead
+        assert engine.counters()["graph_eager"] == 0
     assert said[True] == said[False]

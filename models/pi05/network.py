@@ -94,7 +94,6 @@ class Prefix:
 
     def __init__(self, config: Pi05Config, weights: Tensors, dtype: torch.dtype = torch.float32) -> None:
         """Raises WeightsError."""
-        self.dtype = dtype
         gemma = config.prefix
         paligemma = Under(weights, PALIGEMMA)
         model = Under(paligemma, "model.language_model.")

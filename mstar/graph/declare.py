@@ -20,7 +20,8 @@ class Component:
     """A part of the model: what a node runs.
 
     `submodule` is `"module:factory"`, resolved by the worker only: `factory(settings) → Submodule`, where settings is
-    the family's frozen settings object sent as a mapping. `state` says to whom its committed state belongs. `memory`:
+    the family's frozen settings object sent as a mapping, with the rank's `device` and `threads`, and the `walks` that
+    the component has there. `state` says to whom its committed state belongs. `memory`:
     what its K/V memory is to be (`pages` or `bytes` …; see `mstar.placement.memory`), unless the placement says so.
     """
 

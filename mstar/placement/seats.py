@@ -90,6 +90,11 @@ class Placed:
         runs = {use: node.runs for use, node, _ in uses(self.graph)}
         return frozenset(runs[use] for use, replicas in self.spots.items() if worker in replicas)
 
+    def walks(self, worker: str, component: str) -> tuple[str, ...]:
+        """Walks in which some session runs the component on the worker."""
+        named = {use: use[1] for use, node, _ in uses(self.graph) if node.runs == component}
+        return tuple(sorted({walk for use, walk in named.items() if worker in self.spots[use]}))
+
 
 def uses(graph: Graph) -> Iterator[tuple[Use, GraphNode, int]]:
     """Every use of a node, with the number of loops around it."""

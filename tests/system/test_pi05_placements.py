@@ -86,6 +86,15 @@ def test_flow_steps_are_told_to_nobody_but_the_ranks_that_take_them(name: str) -
     assert many.get("Fire", 0) == {"one rank": 0, "replicas": 0, "encoder": 1, "prefill": 2}.get(name, 3)
 
 
+def test_a_rank_holds_the_weights_of_its_own_walks_only() -> None:
+    system = FAMILY_PLACED.system(SHAPES["prefill"])
+    held = {}
+    for name, worker in system.workers.items():
+        part = worker._engines["pi05/LLM"]._parts["pi05/LLM"]  # type: ignore[attr-defined]
+        held[name] = (part.submodule._prefix is not None, part.submodule._expert is not None)
+    assert held == {"worker.prefix": (True, False), "worker.flow": (False, True)}
+
+
 def test_a_prefix_that_was_read_before_is_not_read_again_though_its_kv_went_elsewhere() -> None:
     system = FAMILY_PLACED.system(SHAPES["prefill"])
     session = system.open("pi05")

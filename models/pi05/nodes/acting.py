@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from models.pi05.network import Expert, Prefix
 from models.pi05.nodes.policy import Policy, policy, steps_of, tensors
 from mstar.submodule import Call, KVGeometry, Output, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Value
+
+Network = TypeVar("Network", Prefix, Expert)
 
 
 class LLM:
@@ -35,12 +37,15 @@ class LLM:
     silent = True
     sampling: Sampling | None = None
 
-    def __init__(self, config: Pi05Config, prefix: Prefix, expert: Expert) -> None:
+    def __init__(
+        self, config: Pi05Config, prefix: Prefix | None, expert: Expert | None, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Without `prefix`, or `expert`, where the one walk or the other never comes; `dtype`: that of both."""
         self._config = config
         self._prefix = prefix
         self._expert = expert
         gemma = config.prefix
-        self.geometry = KVGeometry(gemma.depth, gemma.kv_heads, gemma.head_dim, prefix.dtype)
+        self.geometry = KVGeometry(gemma.depth, gemma.kv_heads, gemma.head_dim, dtype)
         self._modulation = lru_cache(maxsize=4)(self._modulation_of)
 
     def keys(self, call: Call) -> np.ndarray:
@@ -51,15 +56,14 @@ class LLM:
         return np.arange(length, dtype=np.int64) + np.int64(integer(call.inputs["digest"]))
 
     def collate(self, calls: Sequence[Call]) -> Packed:
-        device = self._prefix.device
         if _flows(calls[0]):
-            actions = torch.stack([_tensor(call, "actions") for call in calls]).to(device)
+            actions = torch.stack([_tensor(call, "actions") for call in calls]).to(_there(self._expert).device)
             rows = [Row(i, self._config.horizon, causal=False, store=False) for i in range(len(calls))]
             return Packed({"actions": actions}, tuple(rows))
-        parts = []
+        parts, prefix = [], _there(self._prefix)
         for call in calls:
-            words = self._prefix.embed(_tensor(call, "tokens").to(device))
-            parts.append(torch.cat((_tensor(call, "image_tokens").to(device), words))[call.reused :])
+            words = prefix.embed(_tensor(call, "tokens").to(prefix.device))
+            parts.append(torch.cat((_tensor(call, "image_tokens").to(prefix.device), words))[call.reused :])
         rows = [Row(i, len(part), causal=False) for i, part in enumerate(parts) if len(part)]
         return Packed({"prefix": torch.cat(parts)}, tuple(rows))
 
@@ -69,12 +73,12 @@ class LLM:
         if step.attention is None:
             raise ValueError("the policy needs a KV engine")
         if "prefix" in packed.tensors:
-            self._prefix.prefill(packed.tensors["prefix"], step.attention)
+            _there(self._prefix).prefill(packed.tensors["prefix"], step.attention)
             return {}
         actions = packed.tensors["actions"]
         at = [(call.iteration, steps_of(call)) for call in step.calls]
         modulation = torch.stack([self._modulation(steps)[done] for done, steps in at])
-        velocities = self._expert.velocity(actions, modulation, step.attention)
+        velocities = _there(self._expert).velocity(actions, modulation, step.attention)
         chunks = zip(actions, velocities, at, step.calls, strict=True)
         return {"actions": [advance(a, v, done, n, self._guide(call)) for a, v, (done, n), call in chunks]}
 
@@ -83,13 +87,14 @@ class LLM:
 
     def _modulation_of(self, steps: int) -> Tensor:
         """[steps, norms, 3, width]."""
-        return self._expert.modulation(times(steps)[:-1].to(self._expert.device))
+        expert = _there(self._expert)
+        return expert.modulation(times(steps)[:-1].to(expert.device))
 
     def _guide(self, call: Call) -> Guide | None:
         given = record(call.inputs["guide"])
         if not floats(given["weights"]).any():
             return None
-        device = self._expert.device
+        device = _there(self._expert).device
         target, weights = (cast("Tensor", given[name]).to(device) for name in ("target", "weights"))
         return Guide(target, weights, integer(given["frozen"]))
 
@@ -124,6 +129,13 @@ class Act:
         return {"actions": chunk, "frozen": frozen, "masked": items(guide["masked"])}
 
 
+def _there(network: Network | None) -> Network:
+    """TypeError for a walk that the node was not made for."""
+    if network is None:
+        raise TypeError("this rank has no weights for the walk")
+    return network
+
+
 def _flows(call: Call) -> bool:
     return "actions" in call.inputs
 
@@ -134,9 +146,13 @@ def _tensor(call: Call, name: str) -> Tensor:
 
 
 def llm(settings: Mapping[str, Value]) -> LLM:
-    """The node; settings as in `models.pi05.model`."""
+    """The node, with what its `walks` need; settings as in `models.pi05.model`."""
     config, weights, dtype = policy(settings).config, tensors(settings), precision(settings)
-    return LLM(config, Prefix(config, weights, dtype), Expert(config, weights, dtype))
+    walks = settings.get("walks", ("prefill", "action_gen"))
+    assert isinstance(walks, Sequence)
+    prefix = Prefix(config, weights, dtype) if "prefill" in walks else None
+    expert = Expert(config, weights, dtype) if "action_gen" in walks else None
+    return LLM(config, prefix, expert, dtype)
 
 
 def act(settings: Mapping[str, Value]) -> Act:

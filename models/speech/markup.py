@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from models.speech.traced import Traced
@@ -25,11 +26,16 @@ _DOMAIN = re.compile(
 )
 _FILE = re.compile(rf"(?<=[\w-])\.(?=(?:{_FILES})(?![\w.]\w|\w))|(?<!\S)\.(?=NET\b)", re.ASCII)
 _IMAGE_OR_LINK = re.compile(r"!?\[([^\]\[\n]{0,300})\]\([^)\s]{0,1000}(?:\s\"[^\"\n]{0,200}\")?\)")
+_AUTOLINK = re.compile(
+    r"<((?:https?|ftp|wss?)://[^\s<>]{1,1000}|[\w.+-]{1,64}@[\w.-]{1,200})>", re.ASCII | re.IGNORECASE
+)
+_REFERRED = re.compile(r"!?\[([^\]\[\n]{1,300})\]\[[^\]\[\n]{0,100}\]")
+_DEFINITION = _at_lines(r"[ \t]*\[[^\]\[^\n]{1,100}\]:[ \t]+<?(?:\w{2,8}:|/|#|\.)[^\n]*$")
 _REST_OF_LINK = re.compile(r"\]\([^)\s]{0,1000}\)")
 _REFERENCE = re.compile(r"\[\^?\d{1,3}\]")
 _BOX = _at_lines(r"[ \t]*\[[ xX]\][ \t]")
-_ENTITY = re.compile(r"&(?:amp|lt|gt|nbsp|quot|apos|#39);")
-_ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&quot;": '"', "&apos;": "'", "&#39;": "'"}
+_ENTITY = re.compile(r"&(?:\w{2,24}|#\d{1,6}|#x[0-9a-fA-F]{1,5});", re.ASCII)
+_ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~]|\s|$)")
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,1000}>|<!--")
 _QUOTED = re.compile(r"`+")
 _RULER = _at_lines(r"[ \t]*(?:(?:[-*_=~][ \t]*){3,}|[ \t|:-]*\|[ \t]*:?-+[ \t|:-]*)$")
@@ -47,20 +53,27 @@ def plain(text: Traced, *, line: bool = True) -> Traced:
 
     `line`: the text begins with a line.
     """
-    text = text.keeping(_IMAGE_OR_LINK).spelled(_REST_OF_LINK, lambda _: " ")
+    text = text.spelled(_DEFINITION[line], lambda _: " ").keeping(_IMAGE_OR_LINK).keeping(_REFERRED)
+    text = text.spelled(_REST_OF_LINK, lambda _: " ").keeping(_AUTOLINK)
     text = text.worded(_EMAIL, lambda match: spelled(match[0].replace("@", " at ")))
     text = text.worded(_URL, _url).worded(_DOMAIN, _url).worded(_PATH, _path)
-    text = text.spelled(_ENTITY, lambda match: _ENTITIES[match[0]]).spelled(_TAG, lambda _: " ")
+    text = text.spelled(_ENTITY, _entity).spelled(_TAG, lambda _: " ")
     text = text.spelled(_QUOTED, lambda _: "").spelled(_RULER[line], lambda _: " ")
     text = text.spelled(_LINE_START[line], lambda _: " ").spelled(_BOX[line], lambda _: "")
     text = text.spelled(_REFERENCE, lambda _: "").spelled(_NUMBERED[line], lambda match: f"{match[1]},")
-    text = text.spelled(_FACE, lambda _: " ").worded(_FILE, lambda _: " dot ")
+    text = text.spelled(_FACE, lambda _: " ").spelled(_ESCAPE, lambda _: "").worded(_FILE, lambda _: " dot ")
     return text.spelled(_CELL, lambda _: ", ")
 
 
 def without_emphasis(text: Traced) -> Traced:
     """Stars and underscores that are left."""
     return text.spelled(_EMPHASIS, lambda _: "").spelled(_SNAKE, lambda _: " ")
+
+
+def _entity(match: re.Match[str]) -> str | None:
+    """The character that is meant; None where there is no such name."""
+    meant = html.unescape(match[0])
+    return None if meant == match[0] else "".join(each if each.isprintable() else " " for each in meant)
 
 
 def _url(match: re.Match[str]) -> str:

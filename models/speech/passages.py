@@ -22,14 +22,19 @@ _CLOSES = re.compile(r"(`{3,})(?![\w`{])")
 _LANGUAGE = re.compile(r"[\w+#.-]*[ \t\r]*")
 _COMMENT, _COMMENT_ENDS = "<!--", "-->"
 _BEGINS: dict[Cut, re.Pattern[str]] = {
-    "link": re.compile(r"\]\([^)\s]*(?:\s\"[^\"\n)]*)?$"),
-    "tag": re.compile(r"<[A-Za-z][\w-]*\s[^<>\n]*\w=[\"'][^<>\n]*$"),
-    "address": re.compile(r"(?:https?|ftp|wss?)://[!-;=?-~]*$", re.IGNORECASE),
+    "link": re.compile(r"\]\([^)\s]*(?:\s\"[^\"\n)]*)?\Z"),
+    "tag": re.compile(r"<[A-Za-z][\w-]*\s[^<>\n]*\w=[\"'][^<>\n]*\Z"),
+    "address": re.compile(r"(?:https?|ftp|wss?)://[!-;=?-~]*\Z", re.IGNORECASE),
 }
 _ENDS: dict[Cut, re.Pattern[str]] = {
     "link": re.compile(r"(?:[^)\s]*(?:\s\"[^\"\n)]*\")?|[^\"\n)]*\")\)"),
     "tag": re.compile(r"[^<>\n]*>"),
     "address": re.compile(r"[!-;=?-~]+"),
+}
+_GOES_ON: dict[Cut, re.Pattern[str]] = {
+    "link": re.compile(r"[^)\s]+"),
+    "tag": re.compile(r"[^<>\n]+"),
+    "address": _ENDS["address"],
 }
 _CUTS: tuple[Cut, ...] = ("", *_BEGINS)
 _REACH = 1000
@@ -69,11 +74,12 @@ def unsaid(text: str, place: Place) -> tuple[Spans, Place]:
     spans: Spans = []
     at = 0
     if place.cut:
+        if _GOES_ON[place.cut].fullmatch(text):
+            return [(0, len(text))], place
         rest = _ENDS[place.cut].match(text)
         at = rest.end() if rest else 0
         spans += [(0, at)] if at else []
-        still = bool(rest) and place.cut == "address" and at == len(text)
-        place = replace(place, cut="address" if still else "")
+        place = replace(place, cut="")
     while at < len(text):
         stop, end, place = _next(text, at, place)
         spans += [(stop, end)] if stop < end else []

@@ -28,6 +28,8 @@ SILENT = [
     f'<img src="{HIDDEN}.png" alt="a {HIDDEN}, of all things, and {LONG}">\n',
 ]
 SPOKEN = [
+    f"![{HEARD}](data:image/png;base64,{'A' * 900}{HIDDEN}) {HEARD}\n",
+    f"[{HEARD}][{HIDDEN}] and <https://{HEARD}.org> {HEARD}\n\n[{HIDDEN}]: https://{HIDDEN}.org/\n",
     f"All of it: {HEARD}, {HEARD}. And {HEARD}!\n",
     f"# {HEARD}\n",
     f"- {HEARD}\n  1. {HEARD}\n     * {HEARD}\n",
@@ -35,6 +37,7 @@ SPOKEN = [
     f"| {HEARD} | {HEARD} |\n|---|:-:|\n| {HEARD} | {HEARD} |\n",
     f"A word, another one, [a link, with {HEARD}, and more](https://{HIDDEN}.org/{HIDDEN}?a=1,2) {HEARD}\n",
     f'See [{HEARD}. {HEARD}](/{HIDDEN}/{"a" * 300} "{HIDDEN}, or {HIDDEN}") {HEARD}\n',
+    f"See https://a.org/b\n{HEARD} and {HEARD}\n",
     f"`{HEARD}, {HEARD}` and ```{HEARD}``` and {HEARD}\n",
     f"a < b, and <b>{HEARD}</b> <!-- {HIDDEN} --> {HEARD}\n",
     f"{LONG} {HEARD} {LONG}\n",

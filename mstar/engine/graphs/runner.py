@@ -87,13 +87,17 @@ class GraphRunner:
         self.counters: Counter[str] = Counter(replays=0, captures=0, eager=0)
 
     def prepare(
-        self, blank: Callable[[Sequence[int]], Tensors], scratch: int, page_size: int, rows: int, tokens: int
+        self,
+        blank: Callable[[Sequence[int]], Tensors],
+        scratch: int,
+        page_size: int,
+        sizes: tuple[int, int, int],
     ) -> None:
-        """Capture ahead what steps of up to `rows` rows, and prompts of up to `tokens`, will need.
+        """Capture ahead what steps of these sizes will need (see `Buckets.ahead`).
 
         `blank`: tensors of a step whose rows have so many tokens; its K/V go into `scratch`, a page that is nobody's.
         """
-        for counts in self._buckets.ahead(rows, tokens):
+        for counts in self._buckets.ahead(*sizes):
             paged = [PagedRow(Row(i, n), [scratch] * -(-n // page_size), 0, {}) for i, n in enumerate(counts)]
             bucket = self._buckets.choose(counts)
             assert bucket is not None

@@ -80,8 +80,9 @@ class Part:
     def capture(self) -> None:
         """Capture ahead the steps that requests will take, so that none of them waits for it."""
         if self.graphs is not None and self.capturable is not None and isinstance(self.backend, FixedSizes):
-            sizes = (self.submodule.max_batch, self.settings.piece)
-            self.graphs.prepare(self.capturable.blank, self.backend.scratch, self.settings.page_size, *sizes)
+            piece = self.settings.piece
+            sizes = (self.submodule.max_batch, piece, piece + self.settings.budget)
+            self.graphs.prepare(self.capturable.blank, self.backend.scratch, self.settings.page_size, sizes)
 
     def prepare(self, firing: Firing, call: Call, before: Sequence[Prepared]) -> Prepared | Deferred | Partial:
         """Find out what the firing computes, and give it its sequence cut to what it may reuse.

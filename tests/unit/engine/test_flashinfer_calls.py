@@ -5,11 +5,8 @@ The kernels themselves are tested where a CUDA device is (`tests/gpu`).
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,118 +19,18 @@ from mstar.engine.attention.torch_backend import TorchBackend
 from mstar.engine.kv.settings import KVSettings
 from mstar.submodule import KVGeometry, Row
 from tests.pretend import pretending
+from tests.unit.engine.stand_in import stood_for
 
 PAGE, HEADS = 4, 4
 GEOMETRY = KVGeometry(layers=2, kv_heads=2, head_dim=8, dtype=torch.bfloat16, labels=("main", "free"), cross_context=9)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, sight: Tensor, scale: float | None) -> Tensor:
-    groups = q.shape[1] // keys.shape[1]
-    keys, values = (each.float().repeat_interleave(groups, 1) for each in (keys, values))
-    scores = torch.einsum("qhd,khd->hqk", q.float(), keys) * (scale or q.shape[-1] ** -0.5)
-    weights = scores.masked_fill(~sight, -torch.inf).softmax(-1)
-    return torch.einsum("hqk,khd->qhd", weights, values).to(q.dtype)
-
-
-class Paged:
-    """Both paged wrappers: `queries` are given to the prefill one."""
-
-    def __init__(self, workspace: Tensor, layout: str, **fixed: Any) -> None:
-        assert layout == "NHD"
-        assert workspace.dtype == torch.uint8
-        self.fixed = fixed
-        self.plans = 0
-
-    def _planned(
-        self, queries: Tensor, starts: Tensor, pages: Tensor, filled: Tensor, rest: Sequence[int], **more: Any
-    ) -> None:
-        assert list(rest) == [HEADS, GEOMETRY.kv_heads, GEOMETRY.head_dim, PAGE]
-        for table in (queries, starts, pages, filled):
-            assert table.dtype == torch.int32
-        self.queries, self.starts, self.pages, self.filled, self.more = queries, starts, pages, filled, more
-        self.plans += 1
-
-    def run(self, q: Tensor, cache: Tensor) -> Tensor:
-        results, masked = [], 0
-        for row in range(len(self.filled)):
-            own = q[int(self.queries[row]) : int(self.queries[row + 1])]
-            first, last = int(self.starts[row]), int(self.starts[row + 1])
-            held = cache[self.pages[first:last].long()].transpose(1, 2).flatten(0, 1)  # [positions, 2, heads, dim]
-            length = (last - first - 1) * PAGE + int(self.filled[row])
-            sight = torch.ones(len(own), length, dtype=torch.bool)
-            mask = self.more.get("custom_mask")
-            if mask is not None:
-                sight = mask[masked : masked + sight.numel()].view(sight.shape)
-                masked += sight.numel()
-            elif self.more.get("causal", True):
-                sight = sight.tril(length - len(own))
-            results.append(_attend(own, held[:length, 0], held[:length, 1], sight, self.more["sm_scale"]))
-        return torch.cat(results)
-
-
-class Decode(Paged):
-    def plan(self, starts: Tensor, pages: Tensor, filled: Tensor, *rest: int, **more: Any) -> None:
-        queries = torch.arange(len(filled) + 1, dtype=torch.int32)
-        self._planned(queries, starts, pages, filled, rest, **more)
-
-
-class Prefill(Paged):
-    def plan(self, queries: Tensor, starts: Tensor, pages: Tensor, filled: Tensor, *rest: int, **more: Any) -> None:
-        self._planned(queries, starts, pages, filled, rest, **more)
-
-
-class Ragged:
-    def __init__(self, workspace: Tensor, layout: str) -> None:
-        assert layout == "NHD"
-
-    def plan(self, queries: Tensor, starts: Tensor, *rest: int, causal: bool, sm_scale: float | None, **_: Any) -> None:
-        assert not causal
-        self.queries, self.starts, self.scale = queries.tolist(), starts.tolist(), sm_scale
-
-    def run(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        parts = []
-        for row in range(len(self.queries) - 1):
-            own = q[self.queries[row] : self.queries[row + 1]]
-            seen = slice(self.starts[row], self.starts[row + 1])
-            sight = torch.ones(len(own), seen.stop - seen.start, dtype=torch.bool)
-            parts.append(_attend(own, k[seen], v[seen], sight, self.scale))
-        return torch.cat(parts)
-
-
-def append(
-    k: Tensor,
-    v: Tensor,
-    owner: Tensor,
-    positions: Tensor,
-    cache: Tensor,
-    pages: Tensor,
-    starts: Tensor,
-    filled: Tensor,
-    layout: str,
-) -> None:
-    assert layout == "NHD"
-    for token in range(len(owner)):
-        row, position = int(owner[token]), int(positions[token])
-        page = int(pages[int(starts[row]) + position // PAGE])
-        cache[page, 0, position % PAGE], cache[page, 1, position % PAGE] = k[token], v[token]
-
-
 @pytest.fixture
-def backends(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """Ours over the stand-in, torch's, and our module."""
-    stand_in = ModuleType("flashinfer")
-    stand_in.__spec__ = ModuleSpec("flashinfer", None)
-    stand_in.BatchDecodeWithPagedKVCacheWrapper = Decode  # type: ignore[attr-defined]
-    stand_in.BatchPrefillWithPagedKVCacheWrapper = Prefill  # type: ignore[attr-defined]
-    stand_in.BatchPrefillWithRaggedKVCacheWrapper = Ragged  # type: ignore[attr-defined]
-    stand_in.append_paged_kv_cache = append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "flashinfer", stand_in)
-    monkeypatch.delitem(sys.modules, "mstar.engine.attention.flashinfer", raising=False)
-    module = importlib.import_module("mstar.engine.attention.flashinfer")
-    monkeypatch.setattr(module, "WORKSPACE", 16)
+def backends() -> Iterator[SimpleNamespace]:
+    """Ours over the stand-in, and torch's."""
     sizes: dict[str, Any] = {"pages": 32, "page_size": PAGE, "device": "cpu"}
-    yield SimpleNamespace(ours=module.FlashInferBackend(GEOMETRY, **sizes), torchs=TorchBackend(GEOMETRY, **sizes))
-    sys.modules.pop("mstar.engine.attention.flashinfer", None)
+    with stood_for() as module:
+        yield SimpleNamespace(ours=module.FlashInferBackend(GEOMETRY, **sizes), torchs=TorchBackend(GEOMETRY, **sizes))
 
 
 PAGES = {(0, "main"): [3, 9, 1, 20, 5], (1, "main"): [2, 30, 7, 8], (0, "free"): [11, 12], (1, "free"): [15, 14]}

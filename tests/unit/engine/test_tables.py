@@ -144,7 +144,12 @@ def test_what_can_not_be_made_up_is_refused() -> None:
         ((63,), Bucket(2, 64)),
         ((1024,), Bucket(1, 1024)),
         ((1025,), None),
-        ((5, 1), None),
+        ((5, 1), Bucket(4, 64)),
+        ((30, 30), Bucket(4, 64)),
+        ((30, 33), Bucket(4, 128)),
+        ((1, 1, 1000), Bucket(4, 1024)),
+        ((500, 524), None),
+        ((2, 2, 2, 2), None),
     ],
 )
 def test_sizes_of_graphs(sizes: tuple[int, ...], bucket: Bucket | None) -> None:
@@ -152,17 +157,31 @@ def test_sizes_of_graphs(sizes: tuple[int, ...], bucket: Bucket | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "tokens", "counts"),
+    ("sizes", "counts"),
     [
-        (1, 64, [(1,), (64,), (63,)]),
-        (5, 65, [(1,), (1,) * 2, (1,) * 4, (1,) * 8, (64,), (63,), (128,), (127,)]),
-        (1, 0, [(1,), (64,), (63,)]),
-        (1000, 10**6, [(1,) * n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64)]),
+        ((1, 64, 64), [(1,), (64,), (63,), (61, 1, 1)]),
+        ((3, 65, 64), [(1,), (1,) * 2, (1,) * 4, (64,), (63,), (128,), (127,), (61, 1, 1)]),
+        ((1, 0, 100), [(1,), (64,), (63,), (61, 1, 1), (125, 1, 1)]),
     ],
 )
-def test_what_is_captured_ahead_is_one_step_a_graph(rows: int, tokens: int, counts: list[tuple[int, ...]]) -> None:
-    found = list(Buckets().ahead(rows, tokens))
-    assert found[: len(counts)] == counts
+def test_what_is_captured_ahead_is_one_step_a_graph(sizes: tuple[int, int, int], counts: list[tuple[int, ...]]) -> None:
+    assert list(Buckets().ahead(*sizes)) == counts
+
+
+def test_all_that_is_captured_ahead_has_a_graph_of_its_own() -> None:
+    found = Buckets().ahead(1000, 10**6, 10**6)
     chosen = [Buckets().choose(each) for each in found]
     assert None not in chosen
-    assert len(set(chosen)) == len(chosen)
+    assert len(set(chosen)) == len(chosen) == 9 + 2 * 5 + 5
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 20), min_size=2, max_size=3), st.integers(0, 9))
+def test_several_prompts_are_made_up_by_other_rows(tokens: list[int], seed: int) -> None:
+    buckets = Buckets(decodes=(), prompts=(24, 48), several=4)
+    rows = paged(*((seed * n % 5, Row(n, count)) for n, count in enumerate(tokens)), seed=seed)
+    bucket = buckets.choose(tokens)
+    if bucket is not None:
+        compared(rows, (bucket.rows, bucket.tokens))
+    else:
+        assert sum(tokens) > 48 - 4 + len(tokens) or max(tokens) == 1

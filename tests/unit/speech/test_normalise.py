@@ -44,7 +44,8 @@ def test_words_of_a_language_are_made_in_that_language_only() -> None:
 SIGNS = st.sampled_from(
     """Dr. St. e.g. etc. p.m. 5 10 1999 1/2 - – — $ € % ° km / : . , ! ? ' " * ** _ ` # @ | [ ] ( ) http://a.b x.com
     a@b.co VIII Henry II ½ ² µ Ω π Ж 今 नमस्ते 가 é e\u0301 \ufe0f 🙂 \ud800 - + = < > & &amp; &mdash; &#8212; &x; ~ ^ \\
-    v1.2 No. Jan. 5th 3:00 am -5 1,000 .5 ... … ’ “ 'n' w/ I X V A M -- 'tis s' C# C++ -> <b> x 1e5 [1] 1. ﷺ ㎏ ™ № ① 1️⃣""".split()  # noqa: SIM905
+    v1.2 No. Jan. 5th
+    3:00 am -5 1,000 .5 ... … ’ “ 'n' w/ I X V A M -- 'tis s' C# C++ -> <b> x 1e5 [1] 1. ﷺ ㎏ ™ № ① 1️⃣""".split()  # noqa: SIM905
 )
 TEXTS = st.one_of(
     st.text(max_size=120),

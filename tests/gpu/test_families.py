@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from models.llama.nodes import language_model
 from models.registry import module_of
 from mstar.client import Emission, RequestEnded
 from mstar.client.launch import launch
+from mstar.engine.api import Completed, Firing, Partial
+from mstar.engine.kv.settings import default_settings
+from mstar.engine.kv_engine import KVCacheEngine
 from mstar.placement import placement_of
 from tests.system.test_pi05_local import DATA as POLICY
 from tests.system.test_pi05_local import observation
@@ -18,13 +23,15 @@ from tests.system.test_pretended_device import CASES, FULL, Case, alike, answers
 
 pytestmark = pytest.mark.gpu
 
+PROMPT = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308]
+
 
 def case_of(name: str) -> Case:
     """Speech is greedy: a draw may fall on the other side of a sum that was rounded otherwise."""
     if name != "orpheus":
         return CASES[name]
     asks = {"say": lambda session: say(session, temperature=0, repetition_penalty=1.0)}
-    return dataclasses.replace(CASES[name], asks=asks)
+    return replace(CASES[name], asks=asks)
 
 
 @pytest.mark.parametrize("devices", [("cuda",), ("cuda", "cuda"), ("cuda", "cpu")], ids="-".join)
@@ -52,6 +59,25 @@ def test_speech_in_bfloat16_is_whole_frames(cuda: str) -> None:
     pcm = [value["pcm"] for name, value in found if name == "audio"]
     assert np.isfinite(np.concatenate(pcm)).all()
     assert sum(map(len, pcm)) > 2048
+
+
+def test_a_published_language_model_says_what_it_says_on_a_cpu(cuda: str, smollm2: Path) -> None:
+    """Greedy, in float32: attention by torch; its logits are far enough from one another."""
+    said = {}
+    for device in ("cpu", cuda):
+        node = language_model({"llm": str(smollm2), "llm_kernel": "float32", "device": device})
+        lm = KVCacheEngine({"lm": node}, settings={"lm": replace(default_settings(device), pages=64)})
+        firing = Firing("s", "r", "lm", "go", {"tokens": PROMPT}, prompt=True)
+        tokens: list[Any] = []
+        while len(tokens) < 24:
+            [done] = lm.step([firing])
+            if isinstance(done, Completed):
+                tokens.append(done.outputs["token"])
+                firing = Firing("s", "r", "lm", "go", {"token": tokens[-1]})
+            else:
+                assert isinstance(done, Partial), done
+        said[device] = tokens
+    assert said[cuda] == said["cpu"]
 
 
 async def test_keys_and_values_move_between_two_processes_of_a_device(cuda: str) -> None:

@@ -25,6 +25,11 @@ class VideoShot:
     width: int
     height: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory: a whole one of light, and half a one of colours, a pixel."""
+        return self.frame.width * self.frame.height * 3 // 2
+
     def decoded(self, name: str) -> Picture:  # noqa: ARG002  as of every picture that may turn out to be none
         """[height, width, 3] uint8."""
         scaled = self.frame.reformat(width=self.width, height=self.height, format="rgb24")

@@ -10,6 +10,8 @@ from server.robot.sync import newest_set
 
 KEPT = 8
 """Frames of a camera that are kept to find sets; of a camera that is looked at alone, one is."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Of a camera's frames that are kept, unless its newest is larger."""
 
 
 class Cameras:
@@ -26,7 +28,8 @@ class Cameras:
         if frames and frame.seq <= frames[-1].seq:
             self._count("disordered")
             return False
-        while len(frames) >= kept:
+        room = MOST_BYTES - frame.shot.size
+        while len(frames) >= kept or (frames and sum(each.shot.size for each in frames) > room):
             self._drop(frames.popleft())
         frames.append(frame)
         return True

@@ -39,6 +39,11 @@ class Encoding(IntEnum):
 class Undeveloped(Protocol):
     """A picture as it came."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        ...
+
     def decoded(self, name: str) -> Picture:
         """[height, width, 3] uint8; takes milliseconds. Raises Rejected naming the camera, or the goal."""
         ...
@@ -52,6 +57,11 @@ class Shot:
     width: int
     height: int
     body: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return len(self.body)
 
     def decoded(self, name: str) -> Picture:
         """[height, width, 3] uint8. Raises Rejected naming the camera, or the goal."""

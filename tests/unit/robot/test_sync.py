@@ -110,6 +110,21 @@ def test_frames_kept_for_sets_are_few_and_all_are_counted() -> None:
     assert bench.counts == {("frames", "dropped"): 19, ("frames", "used"): 2}
 
 
+def test_large_frames_kept_for_sets_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.robot.cameras.MOST_BYTES", 3 * shot().size)
+    bench = Bench(cameras=[LEFT, RIGHT], sync_ms=20)
+    for _ in range(5):
+        bench.frame(LEFT)
+    assert bench.counts[("frames", "dropped")] == 2
+    monkeypatch.setattr("server.robot.cameras.MOST_BYTES", 1)
+    bench.frame(LEFT)  # the newest is kept, whatever its size
+    assert bench.counts[("frames", "dropped")] == 5
+    bench.state([0, 0, 0])
+    bench.frame(RIGHT)
+    bench.ask()
+    assert bench.counts[("frames", "used")] == 2
+
+
 def test_a_camera_that_does_not_come_is_done_without_or_reported() -> None:
     for missing in ("mask", "report"):
         bench = Bench(cameras=[LEFT, RIGHT], missing=missing)

@@ -43,6 +43,8 @@ async def create(request: web.Request) -> web.Response:
         if unknown:
             text = f"There is no camera {unknown[0]!r:.80}; known: {', '.join(known)}."
             raise Refusal(400, "unknown_camera", text, "cameras")
+        if len(set(cameras)) < len(cameras):
+            raise Refusal(400, "invalid_value", "A camera is named twice.", "cameras")
         robot.free.clear()
         ears = ears_of(server, account_of(request))
         call = RobotCall(robot, cameras, server.metrics, calls.offers, server.settings.ice_servers, ears)

@@ -221,7 +221,12 @@ async def test_offers_that_are_not_for_this_are_refused_and_leave_nothing(painte
         pass
     before = await quiet(painters)
     url = f"{painters.url}/v1/robot/calls?model={PLANNER}"
-    for cameras, query, param in ((0, "", "sdp"), (2, "", "sdp"), (1, "&cameras=nose", "cameras")):
+    for cameras, query, param in (
+        (0, "", "sdp"),
+        (2, "", "sdp"),
+        (1, "&cameras=nose", "cameras"),
+        (1, "&cameras=camera,camera", "cameras"),
+    ):
         peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         if cameras:
             peer.createDataChannel("robot")

@@ -200,7 +200,8 @@ class Room(msgspec.Struct, frozen=True, tag=True):
 
 class Fire(msgspec.Struct, frozen=True, tag=True):
     """A firing of a node that runs elsewhere than its partition's home: run it, when image `image` of its component's
-    state was taken (0 = none is to come)."""
+    state was taken (0 = none is to come). `left`: inputs that are there already, by the node and output that made them.
+    """
 
     request: str
     number: int
@@ -211,15 +212,18 @@ class Fire(msgspec.Struct, frozen=True, tag=True):
     spans: Mapping[str, Span] = {}
     iteration: int = 0
     image: int = 0
+    left: Mapping[str, tuple[int, str]] = {}
 
 
 class Fired(msgspec.Struct, frozen=True, tag=True):
-    """What firing `number` gave, to its home. One that fails ends its request through the conductor."""
+    """What firing `number` gave, to its home. One that fails ends its request through the conductor. Outputs in `left`
+    stay where they were made: all nodes that read them run there."""
 
     request: str
     number: int
     outputs: Any
     stop: bool = False
+    left: tuple[str, ...] = ()
 
 
 class Give(msgspec.Struct, frozen=True, tag=True):

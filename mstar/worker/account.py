@@ -49,6 +49,7 @@ class Account:
             "waiting_for_memory": len(self._memory),
             "errands": sum(len(request.errands) for request in requests),
             "guests": sum(len(request.guests) for request in requests),
+            "left": sum(len(request.left) for request in requests),
             "images": len(self._hands.images),
             "parked": parked,
             "outlets": sum(len(request.outlets) for request in requests),

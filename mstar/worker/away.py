@@ -2,8 +2,9 @@
 
 The cursor of a walk is whole at home, so loops, verdicts and skips are what they are on one worker. Home takes each
 firing and sends it with its inputs; the other worker runs it as its *guest*, in one batch with its own, and sends the
-outcome back. State and K/V of a component lie where it runs. A component that runs on several workers of a session has
-them moved: home tells their holder to give them to the next worker, which waits for them before it runs the firing.
+outcome back. What only nodes there will read stays there. State and K/V of a component lie where it runs. A component
+that runs on several workers of a session has them moved: home tells their holder to give them to the next worker, which
+waits for them before it runs the firing.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from mstar.graph.cursor import Cursor, Taken
 from mstar.messages import Fire, Fired, Give, Image, Items
 from mstar.streaming.chunk import Span
 from mstar.tensors import Output
-from mstar.transport.api import Transport
+from mstar.transport.api import Gone, Transport
 from mstar.worker.executor import Executor
 from mstar.worker.hosted import qualified
 from mstar.worker.memory import MemoryQueue
 from mstar.worker.ready import Ready
-from mstar.worker.state import Errand, Guest, RequestState, Told
+from mstar.worker.state import Elsewhere, Errand, Guest, Left, RequestState, Told
 
 
 class Away:
@@ -53,6 +54,9 @@ class Away:
             self._guests.receive(request, Guest(plan, partition, node, taken, worker, request.sent, image))
             return
         owner = (request.name, request.epoch)
+        given: Mapping[str, Any] = taken.inputs
+        there = {name: (at.node, at.output) for name, at in given.items() if isinstance(at, Elsewhere)}
+        inputs = {name: value for name, value in given.items() if name not in there}
         self._endpoint.send(
             worker,
             Fire(
@@ -61,10 +65,11 @@ class Away:
                 partition,
                 plan.name,
                 node,
-                self._transport.pack(dict(taken.inputs), worker, owner),
+                self._transport.pack(inputs, worker, owner),
                 {name: _span(span) for name, span in taken.spans.items()},
                 taken.iteration,
                 image,
+                there,
             ),
         )
 
@@ -81,6 +86,8 @@ class Guests:
         """A firing from another worker. Raises Gone if its inputs were freed."""
         plan = request.session.family.walks[(message.partition, message.walk)]
         inputs: Any = self._transport.unpack(message.inputs)
+        for name, (node, output) in message.left.items():
+            inputs[name] = _read(request, (message.partition, node, output))
         taken = Taken(inputs, message.spans, message.iteration)  # type: ignore[arg-type]
         home = request.session.seating.homes[message.partition]
         self.receive(request, Guest(plan, message.partition, message.node, taken, home, message.number, message.image))
@@ -103,8 +110,39 @@ class Guests:
     def leave(self, request: RequestState, guest: Guest, outputs: Mapping[str, Output], stop: bool) -> None:
         """Send what the firing gave to its home. Raises TypeError for what can not travel."""
         owner = (request.name, request.epoch)
-        packed = self._transport.pack(dict(outputs), guest.home, owner)  # type: ignore[arg-type]
-        self._endpoint.send(guest.home, Fired(request.name, guest.number, packed, stop))
+        staying = self._staying(request, guest, outputs)
+        going = {name: value for name, value in outputs.items() if name not in staying}
+        packed = self._transport.pack(going, guest.home, owner)  # type: ignore[arg-type]
+        for name, readers in staying.items():
+            request.left[(guest.partition, guest.node, name)] = Left(outputs[name], readers)
+        self._endpoint.send(guest.home, Fired(request.name, guest.number, packed, stop, tuple(staying)))
+
+    def _staying(self, request: RequestState, guest: Guest, outputs: Mapping[str, Output]) -> dict[str, int]:
+        """Outputs that nodes on this worker read in the same pass, and nobody else → how many do."""
+        nodes, away = guest.plan.nodes, request.session.seating.away
+        made, here = nodes[guest.node], self._endpoint.name
+        staying = {}
+        for name, route in made.routes.items():
+            if outputs.get(name) is None or route.backs or route.out or route.last or route.every:
+                continue
+            readers = [nodes[slot.node] for slot in route.ahead]
+            if readers and all(
+                each.around == made.around and away.get((guest.partition, guest.plan.name, each.name)) == here
+                for each in readers
+            ):
+                staying[name] = len(readers)
+        return staying
+
+
+def _read(request: RequestState, key: tuple[str, int, str]) -> Any:
+    """What has stayed here for a firing. Raises Gone."""
+    left = request.left.get(key)
+    if left is None:
+        raise Gone(f"{key} is not here")
+    left.readers -= 1
+    if not left.readers:
+        del request.left[key]
+    return left.value
 
 
 @dataclass(slots=True)

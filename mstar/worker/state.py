@@ -119,6 +119,22 @@ class Guest:
     image: int = 0  # the image of its component's state that it has to wait for
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """At home: stands for a value that stayed where it was made, by the node and output that made it."""
+
+    node: int
+    output: str
+
+
+@dataclass(slots=True)
+class Left:
+    """Where it was made: a value that only nodes here will read, each once."""
+
+    value: Any
+    readers: int
+
+
 @dataclass(slots=True)
 class RequestState:
     """One request's share of this worker."""
@@ -144,6 +160,7 @@ class RequestState:
     errands: dict[int, Errand] = field(default_factory=dict)  # by number
     sent: int = 0  # number of the last errand
     guests: dict[tuple[str, int], Guest] = field(default_factory=dict)  # (partition, node) → firing not yet run
+    left: dict[tuple[str, int, str], Left] = field(default_factory=dict)  # (partition, node, output) → what stayed here
     holders: dict[str, str] = field(default_factory=dict)  # at home: moving component → worker that has its state
     moves: dict[str, int] = field(default_factory=dict)  # at home: moving component → number of its last image
     images: dict[str, int] = field(default_factory=dict)  # moving component → number of the last image taken here

@@ -20,7 +20,7 @@ from mstar.worker.measures import Measures
 from mstar.worker.memory import MemoryQueue
 from mstar.worker.outflow import Outflow
 from mstar.worker.ready import Choice, Ready
-from mstar.worker.state import Guest, RequestState
+from mstar.worker.state import Elsewhere, Guest, RequestState
 from mstar.worker.tracing import Tracing
 
 CONDUCTOR = "conductor"
@@ -171,12 +171,14 @@ class Steps:
                 continue
             self._ready.refresh(request, partition)
 
-    def back(self, request: RequestState, number: int, outputs: Any, stop: bool) -> None:
-        """A firing that was sent elsewhere has come back."""
+    def back(self, request: RequestState, number: int, outputs: Any, stop: bool, left: tuple[str, ...] = ()) -> None:
+        """A firing that was sent elsewhere has come back, but for the outputs that are `left` there."""
         errand = request.errands.pop(number, None)
         if errand is None:
             self._requests.late()
             return
+        if left:
+            outputs = {**outputs, **{name: Elsewhere(errand.node, name) for name in left}}
         self._complete(request, errand.partition, errand.cursor, errand.node, outputs, stop)
 
     def _stepped(self, firings: Sequence[Firing], outcomes: Sequence[Outcome], started: float, ended: float) -> None:

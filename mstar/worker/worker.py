@@ -271,7 +271,7 @@ class Worker:
             case Fire():
                 self._guests.arrive(request, message)
             case Fired(outputs=outputs, stop=stop):
-                self._steps.back(request, message.number, self._transport.unpack(outputs), stop)
+                self._steps.back(request, message.number, self._transport.unpack(outputs), stop, message.left)
             case Give():
                 self._images.give(request, message)
             case Image():

@@ -86,6 +86,26 @@ def test_flow_steps_are_told_to_nobody_but_the_ranks_that_take_them(name: str) -
     assert many.get("Fire", 0) == {"one rank": 0, "replicas": 0, "encoder": 1, "prefill": 2}.get(name, 3)
 
 
+def test_what_two_nodes_on_one_rank_hand_on_does_not_travel_by_way_of_their_home() -> None:
+    system = FAMILY_PLACED.system(SHAPES["prefill"], wire=True)
+    session = system.open("pi05")
+    request = acting(session, 0)
+    kept = []
+    while not request.ended:
+        system.turn()
+        kept.append(system.workers["worker.prefix"]._account.census(0)["left"])
+        request.drain()
+    assert set(kept) == {0, 1}  # the pictures' tokens, until they are read
+    counted = system.ask("counters", of="worker.prefix")
+    positions = counted["engine_prefilled_tokens"]
+    assert counted["inline_bytes"] == counted["engine_given_bytes"] + positions * (
+        8 + 4
+    )  # K/V, keys, where steps began
+    pictures = sum(INPUTS[f"image_{n}"][0].nbytes for n in range(3) if INPUTS[f"image_mask_{n}"][0])
+    words = int(INPUTS["lang_masks"][0].sum())
+    assert system.ask("counters", of="worker.flow")["inline_bytes"] == pictures + words * 8
+
+
 def test_a_rank_holds_the_weights_of_its_own_walks_only() -> None:
     system = FAMILY_PLACED.system(SHAPES["prefill"])
     held = {}

@@ -32,6 +32,7 @@ VALUES: dict[Any, Any] = {str: "text", int: 7, float: 1.5, bool: True, Any: [1, 
 
 STRUCTURES: dict[str, Any] = {
     "Piece": (Piece(Crate("numpy", "<f4", (1,), b"1234"), True, True, True), Piece(Group("tuple", (1, "x")))),
+    "Mapping[str, tuple[int, str]]": {"x": (3, "tokens")},
     "Span": {"x": Span("s", 1, 2, 3, 4, True, True)},
 }
 

@@ -31,7 +31,7 @@ class Transport(Protocol):
     def unpack(self, value: Any) -> Output:
         """What the other worker packed; it belongs to the caller. Frees what it was held in; to be called once.
 
-        Raises Gone if the sender has freed it already: its request is over.
+        Raises Gone if the sender has freed it already: its request is over; Rejected if our device has no room for it.
         """
         ...
 

@@ -8,7 +8,8 @@ documented and have not changed since CUDA 4.1; they export one allocation once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_void_p
 from functools import cached_property
 from typing import Any
@@ -52,6 +53,15 @@ def load_runtime(name: str) -> CDLL:
     return library
 
 
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Where torch's allocator finds no memory, the device refuses."""
+    try:
+        yield
+    except torch.OutOfMemoryError as why:
+        raise Refused(str(why).partition("\n")[0]) from why
+
+
 class CudaMemory:
     """See `DeviceMemory`. Copies have a stream of their own: what comes in does not wait for the step in flight."""
 
@@ -87,13 +97,13 @@ class CudaMemory:
             self._copy(address, plain.data_ptr(), plain.nbytes)
 
     def read(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream), _refusing():
             fresh = torch.empty(shape, dtype=dtype, device=self._device)
             self._copy(fresh.data_ptr(), address, fresh.nbytes)
         return self._handed_over(fresh)
 
     def upload(self, tensor: Tensor) -> Tensor:
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream), _refusing():
             fresh = tensor.to(self._device)
         self._stream.synchronize()
         return self._handed_over(fresh)

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from mstar.errors import Rejected
 from mstar.messages import Crate
 from mstar.transport.api import Gone
 
@@ -52,6 +53,11 @@ class DeviceMemory(Protocol):
         ...
 
 
+def denied(why: str) -> Rejected:
+    """What ends a request whose tensor the device does not take, or give."""
+    return Rejected(f"device memory: {why}", code="device_memory")
+
+
 def on_device(tensor: Tensor) -> bool:
     """Whether a tensor lies elsewhere than in the host's memory."""
     return tensor.device.type != "cpu"
@@ -66,7 +72,13 @@ class OverHost:
         self._memory = memory
 
     def land(self, tensor: Tensor) -> Tensor:
-        return tensor if self._memory is None else self._memory.upload(tensor)
+        """Raises Rejected if the device has no room for it."""
+        if self._memory is None:
+            return tensor
+        try:
+            return self._memory.upload(tensor)
+        except Refused as why:
+            raise denied(str(why)) from why
 
     def take(self, crate: Crate) -> Tensor:
         raise Gone(f"no device memory is mapped here, {crate} names some")

@@ -17,11 +17,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mstar.errors import Rejected
 from mstar.messages import Crate
 from mstar.tensors import Lease
 from mstar.transport.api import Gone
-from mstar.transport.device import HANDLE, DeviceMemory, Refused
+from mstar.transport.device import HANDLE, DeviceMemory, OverHost, Refused, denied
 from mstar.transport.files import SharedFile, alive, owner_of
 from mstar.transport.ledger import APART, Ledger, PeerLedger, words_beside
 
@@ -107,16 +106,16 @@ class PeerDeviceArena:
         self._memory.unmap(self._address)
 
 
-class Lane:
+class Lane(OverHost):
     """One worker's arena, and those of its peers as they come to be known. `memory`: None on a rank without a device.
 
     `directory`: where the workers of one server leave their notes.
     """
 
     def __init__(self, name: str, directory: Path, memory: DeviceMemory | None, size: int = LANE_BYTES) -> None:
+        super().__init__(memory)
         self._name = name
         self._directory = directory
-        self._memory = memory
         self._size = size
         self._arena: DeviceArena | None = None
         self._refused = ""
@@ -135,7 +134,11 @@ class Lane:
         arena = self._own(to)
         if arena is None or not self._takes(to, arena):
             return None
-        lease = arena.put(tensor, request)
+        try:
+            lease = arena.put(tensor, request)
+        except Refused:
+            self._counters["device_refused"] += 1
+            return None
         if lease is None:
             self._counters["device_full"] += 1
             return None
@@ -206,11 +209,7 @@ class Lane:
         try:
             return self._peer(lease.arena, self._memory).read(lease, crate.shape, getattr(torch, crate.dtype))
         except Refused as why:
-            raise Rejected(f"device memory of {_worker(lease.arena)}: {why}", code="device_unreachable") from why
-
-    def land(self, tensor: Tensor) -> Tensor:
-        """A tensor that lay on its sender's device, and came over the host: it goes up to ours, if there is one."""
-        return tensor if self._memory is None else self._memory.upload(tensor)
+            raise denied(f"{why}, of {_worker(lease.arena)}") from why
 
     def drop(self, lease: Lease) -> None:
         """A lease will not be read. Raises Gone if its owner is."""

@@ -101,6 +101,15 @@ def test_a_refusal_has_the_runtimes_words_and_leaves_no_error_for_others_to_find
     assert load_runtime(library).cudaGetLastError() == 0
 
 
+def test_where_torch_finds_no_memory_the_device_refuses(memory: CudaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nand advice")
+
+    monkeypatch.setattr(torch, "empty", full)
+    with pytest.raises(Refused, match=r"^CUDA out of memory. Tried to allocate 2 GiB.$"):
+        memory.read(0, (1,), torch.float32)
+
+
 def test_a_missing_runtime_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

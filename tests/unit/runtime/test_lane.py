@@ -224,10 +224,30 @@ def test_what_is_dropped_unread_is_freed(ends: Ends) -> None:
 
 def test_a_process_in_anothers_place_that_can_not_map_the_arena_ends_the_request_with_a_cause(ends: Ends) -> None:
     other = SharedTransport("b", ends.a._directory, memory=PretendMemory("map"))
-    with pytest.raises(Rejected, match="device memory of a: map: not permitted") as told:
+    with pytest.raises(Rejected, match="device memory: map: not permitted, of a") as told:
         other.unpack(ends.pack(big()))
-    assert told.value.code == "device_unreachable"
+    assert told.value.code == "device_memory"
     other.close()
+
+
+def test_what_the_device_has_no_room_for_ends_its_request_alone(ends: Ends) -> None:
+    mapped, uploaded = ends.pack(big()), ends.pack(torch.ones(3, device="cuda"))
+    ends.memories[1].refuses = {"read", "upload"}
+    for packed, call in ((mapped, "read"), (uploaded, "upload")):
+        with pytest.raises(Rejected, match=f"device memory: {call}: not permitted"):
+            ends.b.unpack(packed)
+    ends.memories[1].refuses = set()
+    assert same(big(1), ends.send(big(1)))
+
+
+def test_what_can_not_be_copied_into_the_arena_goes_over_the_host(ends: Ends) -> None:
+    ends.memories[0].refuses = {"write"}
+    packed = ends.pack(big())
+    assert leases(packed) == []
+    assert same(big(), received(ends.b, packed))
+    assert ends.a.counters()["device_refused"] == 1
+    ends.a.free("s.1")
+    assert ends.a.census()["leases"] == 0
 
 
 def test_a_worker_that_is_gone_is_unmapped_and_its_successor_is_not_taken_for_it(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class Client:
         try:
             if self.lost:
                 raise Rejected(self.lost, code="not_ready")
-            async with asyncio.timeout(OPEN_SECONDS):  # wait_for would lose a cancellation at the moment of the answer
+            async with asyncio.timeout(OPEN_SECONDS):
                 await future
         except TimeoutError:
             self.close_session(opened)

@@ -125,7 +125,8 @@ class Peer:
     async def vanished(self) -> None:
         """Returns when the peer has not come, or has gone without a word."""
         try:
-            await asyncio.wait_for(self.connected.wait(), CONNECT_SECONDS)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self.connected.wait()
         except TimeoutError:
             return
         while True:

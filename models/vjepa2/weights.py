@@ -90,10 +90,11 @@ def hash_of(name: str) -> int:
     return value
 
 
-def read_weights(path: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Loaded:
+def read_weights(path: Path, device: str = "cpu", dtype: torch.dtype = torch.float32, part: str = "") -> Loaded:
     """A hub folder (`model.safetensors`), a folder with one Meta file, or such a file (`.pt`, `.pth`, `.safetensors`).
 
-    Pickled code is never run: `.pt` files are read with torch's restricted unpickler. Raises WeightsError.
+    `part`: what the names of the wanted tensors begin with; files are mapped, so that the others are not read. Pickled
+    code is never run: `.pt` files are read with torch's restricted unpickler. Raises WeightsError.
     """
     file = _file_of(path)
     try:
@@ -106,7 +107,7 @@ def read_weights(path: Path, device: str = "cpu", dtype: torch.dtype = torch.flo
         raise WeightsError(f"{file}: missing") from None
     except (OSError, SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError) as cause:
         raise WeightsError(f"{file}: {str(cause).splitlines()[0]}") from None
-    named = {_plain(name): tensor for name, tensor in tensors.items()}
+    named = {plain: tensor for name, tensor in tensors.items() if (plain := _plain(name)).startswith(part)}
     hub = any(".layer." in name for name in named)
     return Loaded(file, _from_hub(file, named) if hub else _from_meta(named), device, dtype)
 

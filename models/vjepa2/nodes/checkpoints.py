@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -29,25 +29,55 @@ from mstar.errors import WeightsError
 from mstar.tensors import Value
 
 TINY_SEED = 1
+Part = TypeVar("Part")
 
 
-@dataclass(frozen=True, slots=True)
 class Video:
-    """V-JEPA 2."""
+    """V-JEPA 2. Its parts are read when a node of the rank first needs them; raises WeightsError then."""
 
-    config: VideoConfig
-    encoder: Encoder
-    predictor: MaskedPredictor
+    def __init__(self, path: Path | None, device: str, dtype: torch.dtype) -> None:
+        self.config: VideoConfig = TINY_VIDEO if path is None else read_video_config(path)
+        self._where = (path, device, dtype)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return Encoder(_weights(*self._where, "encoder."), self.config.clip, self.config.encoder)
+
+    @cached_property
+    def predictor(self) -> MaskedPredictor:
+        return MaskedPredictor(_weights(*self._where, "predictor."), self.config)
 
 
-@dataclass(frozen=True, slots=True)
 class World:
-    """V-JEPA 2-AC; encoder and predictor come from one file."""
+    """V-JEPA 2-AC. Its parts come from one file and are read as those of `Video`, all of each."""
 
-    config: WorldConfig
-    encoder: Encoder
-    predictor: ActionPredictor
-    decoder: PixelDecoder | None
+    def __init__(self, path: Path | None, device: str, dtype: torch.dtype) -> None:
+        self.config: WorldConfig = TINY_WORLD if path is None else read_world_config(path)
+        self._where = (path, device, dtype)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        sizes = self.config
+        return self._read("encoder.", lambda weights: Encoder(weights, sizes.clip, sizes.encoder, normalised=True))
+
+    @cached_property
+    def predictor(self) -> ActionPredictor:
+        return self._read("predictor.", lambda weights: ActionPredictor(weights, self.config))
+
+    @cached_property
+    def decoder(self) -> PixelDecoder | None:
+        sizes = self.config
+        if not sizes.decoder:
+            return None
+        return self._read("decoder.", lambda weights: PixelDecoder(weights, sizes.clip, sizes.encoder.width))
+
+    def _read(self, part: str, make: Callable[[Weights], Part]) -> Part:
+        weights = _weights(*self._where, part)
+        made = make(weights)
+        if isinstance(weights, Loaded) and (rest := weights.untaken(part)):
+            path = self._where[0]
+            raise WeightsError(f"{path}: the config has no use for {rest[0]} and {len(rest) - 1} other tensors")
+        return made
 
 
 def video(settings: Mapping[str, Value]) -> Video:
@@ -69,6 +99,12 @@ def classifier(settings: Mapping[str, Value]) -> Classifier:
     return _classifier(_path(settings, "classifier"), *_place(settings))
 
 
+def classifier_config(settings: Mapping[str, Value]) -> VideoConfig:
+    """Sizes of the classifier. Raises WeightsError."""
+    path = _path(settings, "classifier")
+    return TINY_VIDEO if path is None else read_video_config(path)
+
+
 def classifier_encoder(settings: Mapping[str, Value]) -> Encoder:
     """The encoder that lies in the classifier's folder. Raises WeightsError."""
     return _classifier_encoder(_path(settings, "classifier"), *_place(settings))
@@ -88,25 +124,7 @@ def _place(settings: Mapping[str, Value]) -> tuple[str, torch.dtype]:
     return device_of(settings), precision(settings)
 
 
-@cache
-def _video(path: Path | None, device: str, dtype: torch.dtype) -> Video:
-    config = TINY_VIDEO if path is None else read_video_config(path)
-    weights = _weights(path, device, dtype)
-    encoder = Encoder(weights, config.clip, config.encoder)
-    return Video(config, encoder, MaskedPredictor(weights, config))
-
-
-@cache
-def _world(path: Path | None, device: str, dtype: torch.dtype) -> World:
-    config = TINY_WORLD if path is None else read_world_config(path)
-    weights = _weights(path, device, dtype)
-    encoder = Encoder(weights, config.clip, config.encoder, normalised=True)
-    decoder = PixelDecoder(weights, config.clip, config.encoder.width) if config.decoder else None
-    found = World(config, encoder, ActionPredictor(weights, config), decoder)
-    parts = ("encoder.", "predictor.", "decoder.")
-    if isinstance(weights, Loaded) and (rest := [name for part in parts for name in weights.untaken(part)]):
-        raise WeightsError(f"{path}: the config has no use for {rest[0]} and {len(rest) - 1} other tensors")
-    return found
+_video, _world = cache(Video), cache(World)
 
 
 @cache
@@ -123,5 +141,5 @@ def _classifier_encoder(path: Path | None, device: str, dtype: torch.dtype) -> E
     return Encoder(_weights(path, device, dtype), config.clip, config.encoder)
 
 
-def _weights(path: Path | None, device: str, dtype: torch.dtype) -> Weights:
-    return Drawn(TINY_SEED, device, dtype) if path is None else read_weights(path, device, dtype)
+def _weights(path: Path | None, device: str, dtype: torch.dtype, part: str = "") -> Weights:
+    return Drawn(TINY_SEED, device, dtype) if path is None else read_weights(path, device, dtype, part)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from models.blocks.precision import device_of
 from models.blocks.values import record
 from models.vjepa2.config import WorldConfig
 from models.vjepa2.motion import Floats, moved
@@ -191,11 +192,10 @@ def candidates(settings: Mapping[str, Value]) -> ImaginingSubmodule:
 
 def paint(settings: Mapping[str, Value]) -> Each:
     """imagined → picture {"picture" [size, size, 3] uint8, "state", "frame"}. Raises WeightsError without a decoder."""
-    found = checkpoints.world(settings)
-    decoder = found.decoder
+    decoder = checkpoints.world(settings).decoder
     if decoder is None:
         raise WeightsError("vjepa2: the world model's checkpoint has no decoder of pixels")
-    device = found.encoder.device
+    device = device_of(settings)
 
     def run(call: Call) -> Mapping[str, Output]:
         imagined = record(call.inputs["imagined"])

@@ -66,8 +66,8 @@ def latents(_: Mapping[str, Value]) -> Each:
 def clip(settings: Mapping[str, Value]) -> Each:
     """frames [n, height, width, 3] uint8 → pixels [1, n, 3, size, size]."""
     has_video = settings.get("video") or not settings.get("classifier")
-    network = checkpoints.video(settings).encoder if has_video else checkpoints.classifier_encoder(settings)
-    sizes = network.clip
+    config = checkpoints.video(settings).config if has_video else checkpoints.classifier_config(settings)
+    sizes = config.clip
 
     def run(call: Call) -> Mapping[str, Output]:
         frames = pictures("frames", call.inputs["frames"])

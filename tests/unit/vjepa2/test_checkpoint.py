@@ -23,7 +23,8 @@ from models.vjepa2.config import (
     read_world_config,
 )
 from models.vjepa2.network import Encoder
-from models.vjepa2.nodes.checkpoints import video, world
+from models.vjepa2.nodes import imagining, planning
+from models.vjepa2.nodes.checkpoints import World, video, world
 from models.vjepa2.predictor import MaskedPredictor
 from models.vjepa2.weights import Drawn, read_weights
 from models.vjepa2.world import ActionPredictor
@@ -146,6 +147,20 @@ def world_folder(tmp_path: Path, **changed: Any) -> Path:
     return tmp_path
 
 
+def whole(found: World) -> tuple[object, ...]:
+    """All parts, read."""
+    return found.encoder, found.predictor, found.decoder
+
+
+def test_a_part_that_no_node_needs_is_not_read(tmp_path: Path) -> None:
+    settings = {"world": str(world_folder(tmp_path, predictor__depth=2))}
+    planner = (planning.look, planning.aim, planning.sample, planning.score, planning.improve)
+    for make in (*planner, imagining.frames, imagining.course, imagining.frame_encoder):
+        make(settings)
+    with pytest.raises(WeightsError, match="no use for"):
+        imagining.candidates(settings)
+
+
 def test_a_world_is_read_from_its_folder_or_its_file(tmp_path: Path) -> None:
     folder = world_folder(tmp_path, planner={"samples": 96, "objective": "mean"})
     by_folder, by_file = world({"world": str(folder)}), world({"world": str(folder / "vjepa2-ac.pt")})
@@ -171,7 +186,7 @@ def test_a_checkpoint_and_a_config_that_do_not_fit_are_refused(
     tmp_path: Path, changed: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(WeightsError, match=said):
-        world({"world": str(world_folder(tmp_path, **changed))})
+        whole(world({"world": str(world_folder(tmp_path, **changed))}))
 
 
 def test_a_file_without_a_config_is_the_released_world(tmp_path: Path) -> None:

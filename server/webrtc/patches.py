@@ -43,6 +43,17 @@ _GATHER = "get_component_candidates"
 _DATA, _REQUEST = "data_received", "request_received"
 
 BIND_TRIES = 64
+MOST_HEARD = 500
+"""Decoded frames of sound that may wait to be heard: 10 s."""
+
+
+class Newest(asyncio.Queue[Any]):
+    """A bounded queue that nobody waits to put into: the oldest makes way."""
+
+    async def put(self, item: Any) -> None:
+        if self.full():
+            self.get_nowait()
+        self.put_nowait(item)
 
 
 def check() -> None:
@@ -53,7 +64,7 @@ def check() -> None:
     wanted: Sequence[tuple[Any, Sequence[str]]] = (
         (receiver, (_JITTER_BUFFER, _CODECS, _TIMESTAMPS, _DECODER, _FAULT, _REPORTED, "_enabled")),
         (getattr(receiver, _TIMESTAMPS), ("_origin",)),
-        (RemoteStreamTrack("video"), (_QUEUE,)),
+        (RemoteStreamTrack("audio"), (_QUEUE,)),
         (transceiver, (_OFFERED,)),
         (peer, (_ICE_TRANSPORTS, _CERTIFICATES)),
         (getattr(peer, _CERTIFICATES)[0], (_CONTEXT,)),
@@ -66,9 +77,10 @@ def check() -> None:
 
 
 def pass_through(receiver: RTCRtpReceiver) -> PassThroughAudioBuffer:
-    """Put a buffer without lasting latency in the place of the receiver's audio jitter buffer.
+    """Put a buffer without lasting latency in the place of the receiver's audio jitter buffer, and bound what waits.
 
-    The stock one waits for a lost packet until its ring wraps, and stays 200 ms late from then on.
+    The stock one waits for a lost packet until its ring wraps, and stays 200 ms late from then on. The queue of a stock
+    track takes whatever a peer sends, however fast.
     """
 
     def extra(frame: EncodedFrame) -> None:
@@ -78,6 +90,7 @@ def pass_through(receiver: RTCRtpReceiver) -> PassThroughAudioBuffer:
 
     buffer = PassThroughAudioBuffer(extra)
     setattr(receiver, _JITTER_BUFFER, buffer)
+    setattr(receiver.track, _QUEUE, Newest(MOST_HEARD))
     return buffer
 
 

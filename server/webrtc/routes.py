@@ -78,6 +78,7 @@ def add_calls(app: web.Application) -> None:
     """Add the routes. Raises RuntimeError if the installed aiortc does not fit, Rejected for wrong candidates."""
     patches.check()
     logging.getLogger("aioice").setLevel(logging.WARNING)  # it tells every step of every check
+    logging.getLogger("aiortc.rtcrtpreceiver").setLevel(logging.ERROR)  # it tells of every packet of nonsense
     calls = app[CALLS] = Calls(offered(app[SERVER].settings.candidates))
 
     async def ended(_: web.Application) -> None:

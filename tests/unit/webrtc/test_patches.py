@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from aiortc import RTCDataChannel, RTCPeerConnection, RTCRtpReceiver
 from aiortc.rtcrtpparameters import RTCRtpCodecParameters
+from aiortc.rtcrtpreceiver import RemoteStreamTrack
 from aiortc.rtp import RtpPacket
+from av import AudioFrame
 
 from server.webrtc import patches
 from server.webrtc.addresses import parse
@@ -28,6 +30,7 @@ class Wire:
 def receiver_of(*, patched: bool) -> RTCRtpReceiver:
     """A receiver whose decoder queue nobody empties."""
     receiver: Any = RTCRtpReceiver("audio", Wire())  # type: ignore[arg-type]  # stands in for a transport
+    receiver._track = RemoteStreamTrack("audio")
     if patched:
         patches.pass_through(receiver)
     getattr(receiver, patches._CODECS)[0] = PCMU
@@ -155,3 +158,18 @@ async def test_a_range_without_a_free_port_is_told() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="no free UDP port"):
             await answer_with(f"127.0.0.1@{port}-{port}")
+
+
+async def test_what_waits_to_be_heard_is_bounded_and_its_end_is_not_lost() -> None:
+    receiver = receiver_of(patched=True)
+    coming: asyncio.Queue[Any] = getattr(receiver.track, patches._QUEUE)
+    for number in range(3 * patches.MOST_HEARD):
+        frame = AudioFrame(format="s16", layout="mono", samples=160)
+        frame.pts = number
+        await coming.put(frame)
+    await coming.put(None)
+    assert coming.qsize() == patches.MOST_HEARD
+    first = await receiver.track.recv()
+    assert first.pts == 2 * patches.MOST_HEARD + 1
+    heard = [coming.get_nowait() for _ in range(coming.qsize())]
+    assert heard[-1] is None

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from models.card import Card, Planner
-from models.vjepa2.config import TINY_WORLD, WorldConfig, read_world_config, world_path
+from models.vjepa2.config import PAGES, TINY_WORLD, WorldConfig, read_world_config, world_path
 from models.vjepa2.planning import SETTINGS
 from mstar.graph.declare import (
     Component,
@@ -200,11 +200,11 @@ WORLD = (
     Component("frames", f"{_IMAGINING}:frames"),
     Component("frame_encoder", f"{_IMAGINING}:frame_encoder"),
     Component("course", f"{_IMAGINING}:course"),
-    Component("rollout", f"{_IMAGINING}:rollout", engine="kv"),
+    Component("rollout", f"{_IMAGINING}:rollout", engine="kv", memory={"pages": PAGES}),
     Component("look", f"{_PLANNING}:look"),
     Component("aim", f"{_PLANNING}:aim", state="session"),
     Component("sample", f"{_PLANNING}:sample"),
-    Component("imagine", f"{_IMAGINING}:candidates", engine="kv"),
+    Component("imagine", f"{_IMAGINING}:candidates", engine="kv", memory={"pages": PAGES}),
     Component("score", f"{_PLANNING}:score"),
     Component("improve", f"{_PLANNING}:improve"),
 )

@@ -14,7 +14,7 @@ import torch
 
 from models.blocks.precision import device_of
 from models.blocks.values import record
-from models.vjepa2.config import WorldConfig
+from models.vjepa2.config import PAGES, WorldConfig
 from models.vjepa2.motion import Floats, moved
 from models.vjepa2.network import centred
 from models.vjepa2.nodes import checkpoints
@@ -27,7 +27,7 @@ from mstar.errors import Rejected, WeightsError
 from mstar.submodule import Call, KVGeometry, Output, Outputs, Packed, Row, Sampling, Step
 from mstar.tensors import Value
 
-POOL = KVSettings()
+POOL = KVSettings(pages=PAGES)
 KV_BUDGET = 4 << 30
 """Bytes of K/V memory within which candidates are folded; pages are touched, hence paid for, as they come into use."""
 MOST_FOLD = 32

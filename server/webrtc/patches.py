@@ -90,7 +90,8 @@ def pass_through(receiver: RTCRtpReceiver) -> PassThroughAudioBuffer:
 
     buffer = PassThroughAudioBuffer(extra)
     setattr(receiver, _JITTER_BUFFER, buffer)
-    setattr(receiver.track, _QUEUE, Newest(MOST_HEARD))
+    if receiver.track is not None:  # of a peer that only listens
+        setattr(receiver.track, _QUEUE, Newest(MOST_HEARD))
     return buffer
 
 

@@ -173,3 +173,7 @@ async def test_what_waits_to_be_heard_is_bounded_and_its_end_is_not_lost() -> No
     assert first.pts == 2 * patches.MOST_HEARD + 1
     heard = [coming.get_nowait() for _ in range(coming.qsize())]
     assert heard[-1] is None
+
+
+async def test_a_peer_that_only_listens_has_no_sound_to_bound() -> None:
+    assert patches.pass_through(RTCRtpReceiver("audio", Wire()))  # type: ignore[arg-type]  # stands in for a transport

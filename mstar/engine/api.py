@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from mstar.submodule import Span
 from mstar.tensors import Output, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Firing:
+class Firing(msgspec.Struct, frozen=True):
     """One request's firing of one component, as the worker schedules it.
 
     `prompt` says that the component's keys describe the whole sequence (see `KVSubmodule.keys`); `seed` is the seed of
@@ -26,16 +27,15 @@ class Firing:
     component: str
     walk: str
     inputs: Mapping[str, Value]
-    spans: Mapping[str, Span] = field(default_factory=dict)
-    settings: Mapping[str, Value] = field(default_factory=dict)
+    spans: Mapping[str, Span] = {}
+    settings: Mapping[str, Value] = {}
     iteration: int = 0
     prompt: bool = False
     seed: int = 0
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """The firing ran: its value per output name, and whether its loop stops. State and K/V are committed."""
 
     outputs: Mapping[str, Output]

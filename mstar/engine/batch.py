@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar, cast
+
+import msgspec
 
 from mstar.engine.api import Completed, Failed, Firing, Outcome
 from mstar.engine.states import StateStore
@@ -72,8 +73,7 @@ def call_of(firing: Firing, states: StateStore) -> Call:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True):
     """One call's share of a forward that went well."""
 
     outputs: Mapping[str, Output]  # `STATE` among them

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
+
 from mstar.errors import Rejected
 from mstar.graph.declare import Emit, Keep, StreamingGraphEdge
 from mstar.graph.outline import ROOT
@@ -52,8 +54,7 @@ class Kept:
 Delivery: TypeAlias = ToClient | ToStream | Kept
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Taken:
+class Taken(msgspec.Struct, frozen=True, eq=False):
     """What a node fires with: a value per input, the span of each streaming one, the pass of its innermost loop."""
 
     inputs: Mapping[str, Value]

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from mstar.worker.costs import StepCosts
 
@@ -24,8 +25,7 @@ STARVED = 64
 """Steps that may be given to others while a firing could run; then it goes first, whatever it is for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(msgspec.Struct, frozen=True):
     """How much a request presses. `kind`, less is more: 0 = runs short, 1 = nothing has left yet, 2 = comfortable."""
 
     kind: int
@@ -48,8 +48,7 @@ def pressure(ahead: float, due: float = math.inf, now: float = 0.0) -> Pressure:
     return Pressure(1 if ahead < 0 else 0 if ahead < SHORT else 2, ahead, due)
 
 
-@dataclass(frozen=True, slots=True)
-class Runnable:
+class Runnable(msgspec.Struct, frozen=True):
     """A firing that could run now."""
 
     request: str

@@ -118,10 +118,13 @@ class Intake:
                 self._fail(session.requests[name], message.stream, wrong)
             return
         for name, partition in list(live.listeners):
-            self._put_or_fail(session.requests[name], message.stream, partition, message)
+            if (request := session.requests.get(name)) is not None:  # it may have failed where it listens else
+                self._put_or_fail(request, message.stream, partition, message)
         wants, live.wants = live.wants, []
         for want in wants:
-            request = session.requests[want.request]
+            request = session.requests.get(want.request)
+            if request is None:
+                continue
             try:
                 self.give(request, want.partition, want.name, want.slice)
                 self._ready.refresh(request, want.partition)

@@ -27,6 +27,7 @@ from mstar.messages import (
     OpenSession,
     SessionClosed,
     SessionOpened,
+    Slice,
     StepFailed,
     Stop,
     WalkDone,
@@ -44,7 +45,10 @@ DONE = Completed({"text": "said"}, stop=False)
 
 
 def graph() -> Graph:
-    """`ask`: one node, x → text. `speak`: the same and a node that sounds. `hear`: one firing an item of `mic`."""
+    """`ask`: one node, x → text. `speak`: the same and a node that sounds. `hear`: one firing an item of `mic`.
+
+    `both`: two partitions hear `mic`, and one node takes two slices of it.
+    """
     return Graph(
         name="small",
         components=(Component("think", "none:none"), Component("sound", "none:none"), Component("ear", "none:none")),
@@ -52,12 +56,15 @@ def graph() -> Graph:
             Partition("p", (Walk("w", GraphNode("think", ("x",), (Emit("text", "text"),))),)),
             Partition("q", (Walk("v", GraphNode("sound", ("x",), (Emit("audio", "audio"),))),)),
             Partition("e", (Walk("listen", GraphNode("ear", ("mic",), (Emit("heard", "signal"),))),)),
+            Partition("f", (Walk("listen", GraphNode("ear", ("mic",), (Emit("heard", "signal"),))),)),
+            Partition("g", (Walk("u", GraphNode("think", ("one", "other"), (Emit("text", "text"),))),)),
         ),
-        live=(LiveInput("mic", (StreamingGraphEdge("mic", "e", "ear"),)),),
+        live=(LiveInput("mic", (StreamingGraphEdge("mic", "e", "ear"), StreamingGraphEdge("mic", "f", "ear"))),),
         tasks=(
             Task("ask", {"p": "w"}, ("x",)),
             Task("speak", {"q": "v"}, ("x",)),
             Task("hear", {"e": "listen"}, standing=True),
+            Task("both", {"e": "listen", "f": "listen", "g": "u"}, ("one", "other")),
         ),
     )
 
@@ -312,6 +319,27 @@ def test_items_of_a_live_stream_fire_their_node_one_by_one(bench: Bench) -> None
         bench.run()
     heard = [message for message in bench.client.receive() if isinstance(message, Emission)]
     assert [(message.index, message.value.tolist()) for message in heard] == [(0, [0, 0]), (1, [1, 1]), (2, [2, 2])]
+
+
+@pytest.mark.parametrize("wrong", ["item beyond the end", "text", "slices that are gone"])
+def test_one_message_may_fail_a_request_in_two_places(bench: Bench, wrong: str) -> None:
+    inputs = {"one": Slice("mic", 0, 2), "other": Slice("mic", 0, 2)}
+    bench.worker.handle(BeginRequest("s", "s.1", "both", 1, inputs))
+    for partition, walk in (("e", "listen"), ("f", "listen"), ("g", "u")):
+        bench.worker.handle(BeginWalk("s.1", partition, walk))
+    bench.begin("s.2")
+    match wrong:
+        case "item beyond the end":
+            bench.worker.handle(Commit("s", "", "mic", 0))
+            bench.worker.handle(Feed("s", "", "mic", 0, np.zeros(2)))
+        case "text":
+            bench.worker.handle(Feed("s", "", "mic", 0, "sound"))
+        case _:
+            bench.worker.handle(Feed("s", "", "mic", 0, np.zeros((9, 2)), rows=True))
+    bench.run()
+    told = bench.told()
+    assert [message.request for message in told if isinstance(message, StepFailed)] == ["s.1"]
+    assert [message.request for message in told if isinstance(message, WalkDone)] == ["s.2"]
 
 
 def test_an_answer_in_text_that_has_begun_does_not_stop_a_sound_that_runs_short(bench: Bench) -> None:

@@ -84,11 +84,14 @@ class Ready:
     def leaving(self) -> Iterator[tuple[str, int, RequestState, Cursor]]:
         """Firings that could be sent elsewhere: partition, node, request, cursor; also while they are being sent."""
         self._look()
-        for key in list(self._leaving):
+        if not self._leaving:
+            return
+        offered: set[Key] = set()
+        while key := next((key for key in self._leaving if key not in offered), None):
+            offered.add(key)
+            request, cursor = self._leaving[key]
+            yield key[1], key[2], request, cursor
             self._look()
-            if key in self._leaving:
-                request, cursor = self._leaving[key]
-                yield key[1], key[2], request, cursor
 
     def forget(self, request: RequestState, partition: str) -> None:
         """The walk is over."""

@@ -91,12 +91,9 @@ class Steps:
         if self._memory:
             for request, reason in self._memory.overdue(self._clock.now())[:1]:
                 self._requests.fail(request, "memory", reason, "out_of_memory", "")
-        firings: list[Firing] = []
-        while not firings:
-            batch = self._ready.choose()
-            if not batch:
-                return False
-            firings = self._take(batch)
+        firings = self._begin()
+        if not firings:
+            return False
         self.done += 1
         engine = self._engines[firings[0].component]
         started = self._clock.now()
@@ -106,6 +103,18 @@ class Steps:
 
         self._executor.submit(step, lambda result: self._stepped(firings, result[0], started, result[1]))
         return True
+
+    def _begin(self) -> list[Firing]:
+        """The next firings; [] if nothing can run. What streams that end make able elsewhere is sent away."""
+        firings: list[Firing] = []
+        while not firings:
+            batch = self._ready.choose()
+            if not batch:
+                break
+            firings = self._take(batch)
+            if len(firings) < len(batch):
+                self.send_away()
+        return firings
 
     def _take(self, batch: Sequence[Choice]) -> list[Firing]:
         """The chosen firings with their inputs. A stream that ends without a firing moves its walk on here."""

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from models.toy.model import FAMILY
 from mstar.bus.local import LocalBus
+from mstar.client import RequestEnded
 from mstar.clock import ManualClock
+from mstar.graph.declare import (
+    Component,
+    DynamicLoop,
+    Emit,
+    Graph,
+    GraphEdge,
+    GraphNode,
+    LiveInput,
+    Partition,
+    Sequential,
+    StreamingGraphEdge,
+    Task,
+    Walk,
+)
+from mstar.local import LocalSystem
 from mstar.messages import (
     Answer,
     Ask,
@@ -31,6 +48,7 @@ from mstar.messages import (
 )
 from mstar.placement import Rank, placement_of
 from mstar.streaming.chunk import Span
+from mstar.streaming.policies import FixedChunkPolicy
 from mstar.transport.local import LocalTransport, Shelf
 from mstar.worker.build import build_worker
 from mstar.worker.executor import InlineExecutor
@@ -202,3 +220,55 @@ def test_state_is_given_behind_what_uses_it(bench: Bench) -> None:
     [image] = [message for message in bench.drain()[THERE] if isinstance(message, Image)]
     assert bench.remote.unpack(image.image)["state"] == 25 * 240  # type: ignore[index,call-overload]
     assert bench.census()["engine_states"] == 0
+
+
+ENDING = Graph(
+    "ending",
+    tuple(Component(name, "models.toy.nodes.rolling:guide") for name in ("near", "far")),
+    (
+        Partition(
+            "eye",
+            (
+                Walk(
+                    "look",
+                    Sequential(
+                        (
+                            DynamicLoop(
+                                "looks",
+                                GraphNode("near", ("latent",), (Emit("other", "signal"),)),
+                                None,
+                                outputs=(GraphEdge("other", "far", "latent"),),
+                            ),
+                            GraphNode("far", ("latent",), (Emit("other", "signal"),)),
+                        )
+                    ),
+                ),
+            ),
+        ),
+    ),
+    (Task("look", {"eye": "look"}),),
+    (
+        LiveInput(
+            "camera",
+            (StreamingGraphEdge("camera", "eye", "near", FixedChunkPolicy(1), input="latent"),),
+            scope="request",
+        ),
+    ),
+)
+
+
+def test_what_the_end_of_a_stream_makes_able_elsewhere_leaves_at_once() -> None:
+    """Nothing ran that would give occasion for it, and no message comes any more."""
+    placement = placement_of(
+        {"ranks": {"here": {}, "there": {}}, "families": {"ending": {"default": "here", "nodes": {"far": "there"}}}}
+    )
+    system = LocalSystem({"ending": ENDING}, placement=placement)
+    request = system.open("ending").start("look")
+    request.feed("camera", 0, np.ones(4, np.float32))
+    system.run()
+    assert len(request.drain()) == 1
+    request.commit("camera", 1)
+    system.turn()
+    assert system.workers[HERE]._account.told(0)["firings_sent"] == 1
+    system.run()
+    assert [type(event) for event in request.drain()] == [Emission, RequestEnded]

@@ -56,8 +56,9 @@ class Turns:
     def _turn(self) -> float:
         """Take a turn → clock time (s) of the next one, at the latest."""
         worker, endpoint = self._worker, self._endpoint
-        for message in endpoint.receive():
-            worker.handle(message)
+        if endpoint.stirred():
+            for message in endpoint.receive():
+                worker.handle(message)
         worker.collect()
         worker.schedule()
         if worker.stopped:

@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import time
 
 import numpy as np
 
+from mstar.bus.local import LocalBus
 from mstar.client import Client, Emission
+from mstar.clock import MonotonicClock
 from mstar.graph.cursor import Cursor
 from mstar.graph.plan import WalkPlan, compile_graph
 from mstar.local import LocalSystem
+from mstar.messages import BeginRequest, BeginWalk, Feed, SessionOpened
+from mstar.placement import one_rank
+from mstar.transport.inline import InlineTransport
+from mstar.worker.build import build_worker
+from mstar.worker.executor import ComputeThread
 from tests.bench.nothing import FAMILY, PASSES
 from tests.bench.report import Gate, Metric, Row
 from tests.bench.runtime import PATIENCE_SECONDS, followed, running
 
 WARM = 50
 """First values that are not kept."""
+SHORT = 100
+"""Passes of a batch that is so short that it mostly has a core to itself."""
 
 
 def run(*, quick: bool) -> Row:
-    """Batches of a thousand passes, and single round trips between processes."""
+    """Batches of passes, and single firings between threads and between processes."""
     count = 3 if quick else 15
     plan = compile_graph(FAMILY.graph({})).walks[("counting", "count")]
     cursor = tuple(_cursor(plan) for _ in range(count))
-    inline = _inline(count)
+    inline, worked = _inline(10 * count)
+    crossing = _crossing(100 * count)
     thread, processes = asyncio.run(_processes(count))
     return Row(
         "firing",
         (
             Metric("cursor", "µs", cursor),
             Metric("loop_pass", "µs", inline, Gate("p50", 80.0, aim=40.0)),
-            Metric("compute_thread", "µs", thread, Gate("p50", 300.0, aim=150.0)),
+            Metric("loop_pass_cpu", "µs", worked, Gate("p50", 40.0)),
+            Metric("compute_thread", "µs", thread, Gate("p50", 80.0, aim=40.0)),
+            Metric("crossing", "µs", crossing, Gate("p50", 150.0)),
             Metric("processes", "µs", processes),
         ),
         notes=(
             "cursor: take and complete; loop_pass: in a worker, with scheduling and stateless engine",
-            "compute_thread: the same in a worker process; processes: client → worker → client",
+            "compute_thread: the same in a worker process; crossing: main thread → compute thread → main thread",
+            "processes: client → worker → client",
         ),
     )
 
@@ -56,16 +70,56 @@ def _cursor(plan: WalkPlan) -> float:
     return used / PASSES * 1e6
 
 
-def _inline(count: int) -> tuple[float, ...]:
+def _inline(count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Microseconds of a pass, and those of them that this thread had a core."""
     system = LocalSystem({"nothing": FAMILY.graph({})})
     session = system.open("nothing")
-    times = []
-    for _ in range(count):
-        session.start("count", {"value": 1})
-        began = time.perf_counter()
+    times, worked = [], []
+    for batch in range(1 + count):
+        session.start("count", {"value": 1}, {"passes": SHORT})
+        began, used = time.perf_counter(), time.thread_time()
         system.run()
-        times.append((time.perf_counter() - began) / PASSES * 1e6)
-    return tuple(times)
+        if batch:
+            worked.append((time.thread_time() - used) / SHORT * 1e6)
+            times.append((time.perf_counter() - began) / SHORT * 1e6)
+    return tuple(times), tuple(worked)
+
+
+def _crossing(count: int) -> tuple[float, ...]:
+    """Microseconds of a firing that one thread begins, the compute thread runs and the first one takes up."""
+    graph, placement, name = FAMILY.graph({}), one_rank(), "worker.main"
+    bus, thread = LocalBus(), ComputeThread("compute")
+    client = bus.endpoint("client")
+    [rank] = placement.ranks
+    worker = build_worker(
+        name,
+        rank,
+        {"nothing": graph},
+        {"nothing": placement.place("nothing", graph)},
+        {"nothing": {}},
+        bus.endpoint(name),
+        MonotonicClock(),
+        thread,
+        InlineTransport(),
+    )
+    worker.handle(SessionOpened("s", "nothing", "client", (name,), live={"ticks": (name,)}))
+    worker.handle(BeginRequest("s", "s.0", "listen", 1, positions={"ticks": 0}))
+    worker.handle(BeginWalk("s.0", "echoing", "answer"))
+    client.receive()
+    item = np.zeros(1)
+    times = []
+    for index in range(WARM + count):
+        began = time.perf_counter()
+        worker.handle(Feed("s", "", "ticks", index, item))
+        worker.schedule()
+        select.select([thread.descriptor], [], [], PATIENCE_SECONDS)
+        thread.hush()
+        worker.collect()
+        times.append((time.perf_counter() - began) * 1e6)
+        if not client.receive():
+            raise RuntimeError(f"tick {index} did not come back")
+    thread.close()
+    return tuple(times[WARM:])
 
 
 async def _processes(count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -116,6 +116,23 @@ def test_a_party_may_come_up_after_it_is_spoken_to(tmp_path: Path) -> None:
     late.close()
 
 
+def test_a_socket_is_stirred_from_an_arrival_on_until_it_is_read(pair: tuple[ZmqEndpoint, ZmqEndpoint]) -> None:
+    a, b = pair
+    got: list[int] = []
+    for number in range(SOME):
+        a.send("b", CloseSession(str(number)))
+        for _ in range(ENOUGH):
+            a.flush()
+            b.wait(0.001)
+            if b.stirred():
+                got += numbers(b)
+            if len(got) > number:
+                break
+        assert len(got) == number + 1
+        assert not b.stirred()
+    assert got == list(range(SOME))
+
+
 def test_waiting_ends_with_a_watched_descriptor(pair: tuple[ZmqEndpoint, ZmqEndpoint]) -> None:
     a, _ = pair
     reading, writing = os.pipe()

@@ -89,7 +89,7 @@ class WorldConfig:
     motion: Motion = "pose"
     planner: Planner = field(default_factory=Planner)
     rate: float = 4.0  # actions per second; that of the clips which the released model was trained on
-    decoder: bool = False  # whether there are weights that make pictures of tokens
+    decoder: int = 0  # numbers of a place in what makes pictures of tokens; 0 = nothing does
 
     @property
     def frame_tokens(self) -> int:
@@ -117,7 +117,7 @@ TINY_WORLD = WorldConfig(
     encoder=Transformer(48, 2, 2, 96),
     predictor=Transformer(52, 2, 2, 104),
     planner=Planner(samples=24, iterations=3, topk=6),
-    decoder=True,
+    decoder=2,
 )
 """Sizes for random weights: what the family looks like without a checkpoint."""
 
@@ -194,7 +194,7 @@ def read_world_config(path: Path) -> WorldConfig:
         motion=motion,
         planner=replace(Planner(), **_planner(folder / "config.json", source.get("planner", {}))),
         rate=_Fields(folder / "config.json", source).number("rate", 4.0),
-        decoder=bool(source.get("decoder", False)),
+        decoder=_Fields(folder / "config.json", source).int("decoder") if source.get("decoder") else 0,
     )
 
 

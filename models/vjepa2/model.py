@@ -281,7 +281,7 @@ class VJEPA2:
     def graph(self, settings: Mapping[str, Value]) -> Graph:
         """The Walk Graph. Raises WeightsError for a world model without sizes."""
         world = _world_config(settings)
-        decoder = world is not None and world.decoder
+        decoder = world is not None and bool(world.decoder)
         named = [name for name in TASKS if given(settings, name)]
         parts = list(TASKS) if given(settings, "tiny") or not named else named
         clips = (

@@ -59,23 +59,50 @@ def _centre(x: Tensor, size: int) -> Tensor:
     return x[..., top : top + size, left : left + size]
 
 
+PAINTING = 64
+"""Width of the network that paints."""
+
+
 class PixelDecoder:
-    """Pictures of tokens: every token says, by one matrix, how its patch differs from a still scene.
+    """Pictures of tokens: all of them together say where the robot is; what a pixel shows then, a small network says.
+
+    Its first layer is given the pixel's place, the robot's, and their products, of which distances and directions are
+    made. It gives a colour, and how much of it lies over a still scene.
 
     No part of V-JEPA 2-AC, which predicts no pixels; trained beside a small world to show what it imagines.
     """
 
-    def __init__(self, weights: Weights, clip: Clip, width: int) -> None:
-        self._clip = clip
-        self._scene = weights.take("decoder.scene", 3, clip.size, clip.size)
-        self._pixels = Affine(weights, "decoder.pixels", 3 * clip.patch**2, width)
+    def __init__(self, weights: Weights, clip: Clip, width: int, numbers: int) -> None:
+        """`numbers`: of the robot's place."""
+        self._scene = weights.take("decoder.scene", clip.size, clip.size, 3)
+        self._where = Affine(weights, "decoder.where", numbers, clip.patches * width)
+        self._first = Affine(weights, "decoder.first", PAINTING, 2 + 3 * numbers)
+        self._second = Affine(weights, "decoder.second", PAINTING, PAINTING)
+        self._shown = Affine(weights, "decoder.shown", 4, PAINTING)
+        across = (torch.arange(clip.size, device=self._scene.device) + 0.5) / clip.size * 2 - 1
+        self._pixels = torch.cartesian_prod(across, across).unflatten(0, (clip.size, clip.size))  # [rows, columns, 2]
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """tokens [..., patches, width] → [..., 3, size, size]: 0 = black, 1 = full, not clipped."""
-        clip = self._clip
-        patches = self._pixels(tokens).unflatten(-1, (3, clip.patch, clip.patch)).unflatten(-4, (clip.grid, clip.grid))
-        picture: Tensor = patches.movedim(-3, -5).transpose(-3, -2).flatten(-2).flatten(-3, -2)
-        return self._scene + picture
+        """tokens [..., patches, width] → [..., 3, size, size]: from 0 = black to 1 = full."""
+        return self.painted(self.where(tokens)[..., None, None, :], self._pixels, self._scene).movedim(-1, -3)
+
+    def where(self, tokens: Tensor) -> Tensor:
+        """tokens [..., patches, width] → the robot's place [..., numbers]."""
+        return self._where(tokens.flatten(-2))
+
+    def at(self, place: Tensor, pixels: Tensor) -> Tensor:
+        """What is seen of a robot at these places [n, numbers] in these pixels [m], counted along rows → [n, m, 3]."""
+        return self.painted(place[:, None], self._pixels.flatten(0, 1)[pixels], self._scene.flatten(0, 1)[pixels])
+
+    def painted(self, place: Tensor, pixels: Tensor, scene: Tensor) -> Tensor:
+        """place [..., numbers], pixels [..., 2] and what they show without a robot [..., 3] → [..., 3]."""
+        shape = torch.broadcast_shapes(place.shape[:-1], pixels.shape[:-1])
+        place, pixels = place.expand(*shape, -1), pixels.expand(*shape, -1)
+        products = (place[..., None] * pixels[..., None, :]).flatten(-2)
+        x = F.silu(self._second(F.silu(self._first(torch.cat((pixels, place, products), dim=-1)))))
+        cover, colour = self._shown(x).sigmoid().split((1, 3), dim=-1)
+        painted: Tensor = scene * (1 - cover) + colour * cover
+        return painted
 
 
 def picture_of(pixels: Tensor) -> NDArray[np.uint8]:

@@ -25,6 +25,7 @@ class Recipe:
     seeing_batch: int
     imagining_steps: int  # of the predictor
     imagining_batch: int
+    painting_steps: int  # of the decoder
     rate: float = 1.5e-3  # AdamW, cosine
     where: float = 0.1  # share of the place in the encoder's loss
     steps: int = 10  # actions within which a goal has to be reached
@@ -37,7 +38,7 @@ def reacher() -> Arena:
     return Reacher()
 
 
-def _small(reach: float, *, rate: float) -> WorldConfig:
+def _small(reach: float, *, rate: float, bearings: int) -> WorldConfig:
     return WorldConfig(
         clip=Clip(size=64, patch=16, tubelet=2, frames=6),
         encoder=Transformer(64, 3, 2, 256),
@@ -47,29 +48,31 @@ def _small(reach: float, *, rate: float) -> WorldConfig:
         motion="add",
         planner=Planner(horizon=3, samples=96, iterations=4, topk=10, maxnorm=reach, objective="mean"),
         rate=rate,
-        decoder=True,
+        decoder=bearings,
     )
 
 
 ROOM = Recipe(
     arena=PixelRoom,
-    config=_small(PixelRoom.reach, rate=2.0),
+    config=_small(PixelRoom.reach, rate=2.0, bearings=2),
     episodes=3000,
     frames=6,
     seeing_steps=1000,
     seeing_batch=64,
     imagining_steps=2000,
     imagining_batch=32,
+    painting_steps=1500,
 )
 REACHER = Recipe(
     arena=reacher,
-    config=_small(1.0, rate=2.0),
+    config=_small(1.0, rate=2.0, bearings=5),
     episodes=2000,
     frames=6,
     seeing_steps=4000,
     seeing_batch=64,
     imagining_steps=2500,
     imagining_batch=32,
+    painting_steps=4000,
     where=0.3,
     steps=20,
 )

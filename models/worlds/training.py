@@ -1,19 +1,20 @@
 """Training of a world model of the V-JEPA 2-AC shape, through the networks that serve it.
 
-First the encoder, together with a decoder of pixels: a picture has to come back from its tokens, and each token has to
+First the encoder, together with a sketch of pixels: a picture has to come back from its tokens, and each token has to
 say where the robot is, which its own sensors recorded beside the picture. Without that, tokens of two places that have
 nothing in common are equally far apart wherever these are, and a planner finds no way from the one to the other.
 
 Then, with the encoder as it is, the predictor: the next frame's tokens from those seen (teacher forcing), and from
 those that it predicted itself, by the mean absolute error, as V-JEPA 2 does (Assran et al. 2025, section 3.1).
+
+At last, with both as they are, the decoder of what is imagined (`models.worlds.painting`).
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -22,49 +23,23 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.vjepa2.config import Transformer, WorldConfig
 from models.vjepa2.network import Affine, Encoder, centred
-from models.vjepa2.pictures import PixelDecoder, normalised
+from models.vjepa2.pictures import normalised
 from models.vjepa2.planning import Planner
 from models.vjepa2.world import ActionPredictor, Frames
 from models.worlds.arena import Floats, Walks, walk
+from models.worlds.learned import Learned, Say, descent
+from models.worlds.painting import Frames as Painted
+from models.worlds.painting import learn_to_paint
 from models.worlds.recipe import Recipe
+from models.worlds.sketch import Sketch
 from mstar.submodule import Row
 
-Say = Callable[[str], None]
-WARM_STEPS = 100
-SPREAD = 0.02
-"""Standard deviation of fresh weights."""
-FITTED = 3000
-"""Pictures that the decoder is fitted to in the end."""
-EVERY = 250
-"""Steps between two lines of progress."""
-
-
-class Learned:
-    """Weights that a network takes, and that are trained: `parameters` by name."""
-
-    dtype = torch.float32
-
-    def __init__(self, seed: int) -> None:
-        self.parameters: dict[str, nn.Parameter] = {}
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        if "norm" in name:
-            values = torch.full(shape, float(name.endswith("weight")))
-        elif len(shape) == 1:
-            values = torch.zeros(shape)
-        else:
-            values = torch.randn(shape, generator=self._generator) * SPREAD
-        self.parameters[name] = nn.Parameter(values)
-        return self.parameters[name]
-
-    def within(self, *prefixes: str) -> list[nn.Parameter]:
-        """Those whose names begin with one of these."""
-        return [parameter for name, parameter in self.parameters.items() if name.startswith(prefixes)]
+EPISODES = 250
+"""Imagined at once."""
 
 
 @cache
@@ -119,18 +94,19 @@ def train(recipe: Recipe, seed: int, say: Say) -> Learned:
     learned = Learned(seed)
     config = recipe.config
     encoder = Encoder(learned, config.clip, config.encoder, normalised=True)
-    decoder = PixelDecoder(learned, config.clip, config.encoder.width)
+    sketch = Sketch(learned, config.clip, config.encoder.width)
     network = ActionPredictor(learned, config)
-    _learn_to_see(recipe, learned, encoder, decoder, walks, bearings, random, say)
+    _learn_to_see(recipe, learned, encoder, sketch, walks, bearings, random, say)
     tokens = encoded(encoder, walks, config)
-    fit_decoder(learned.parameters, tokens, walks, config)
     _learn_to_imagine(recipe, learned, network, tokens, walks, random, say)
+    painted = learn_to_paint(recipe, to_paint(network, tokens, walks, bearings), seed, say)
+    learned.parameters.update(painted.parameters)
     say(f"trained in {time.monotonic() - began:.0f} s")
     return learned
 
 
 def _learn_to_see(
-    recipe: Recipe, learned: Learned, encoder: Encoder, decoder: PixelDecoder, walks: Walks, bearings: Floats,
+    recipe: Recipe, learned: Learned, encoder: Encoder, sketch: Sketch, walks: Walks, bearings: Floats,
     random: np.random.Generator, say: Say,
 ) -> None:  # fmt: skip
     pictures = walks.pictures.reshape(-1, *walks.pictures.shape[2:])
@@ -139,7 +115,7 @@ def _learn_to_see(
     where = Affine(learned, "where", bearings.shape[1], recipe.config.encoder.width)
     with torch.no_grad():
         scene = pictures[:: max(1, len(pictures) // 1000)].mean(axis=0) / 255
-        learned.parameters["decoder.scene"].copy_(torch.from_numpy(scene).permute(2, 0, 1))
+        learned.parameters["sketch.scene"].copy_(torch.from_numpy(scene).permute(2, 0, 1))
 
     def loss() -> Tensor:
         chosen = random.integers(0, len(pictures), recipe.seeing_batch)
@@ -148,11 +124,9 @@ def _learn_to_see(
         wanted = shown.permute(0, 3, 1, 2).float() / 255
         off = (where(tokens) - place[:, None]).abs().mean(dim=(0, 1))
         placed[:] = off.tolist()
-        return F.l1_loss(decoder(tokens), wanted) + recipe.where * off.mean()
+        return F.l1_loss(sketch(tokens), wanted) + recipe.where * off.mean()
 
-    for step, value in descent(
-        learned.within("encoder.", "decoder.", "where."), recipe.rate, recipe.seeing_steps, loss
-    ):
+    for step, value in descent(learned.within("encoder.", "sketch.", "where."), recipe.rate, recipe.seeing_steps, loss):
         say(f"seeing {step}: error {value:.4f}, of the place {', '.join(f'{each:.3f}' for each in placed)}")
 
 
@@ -165,24 +139,6 @@ def encoded(encoder: Encoder, walks: Walks, config: WorldConfig) -> Tensor:
     ]
     tokens: Tensor = torch.cat(found).unflatten(0, pictures.shape[:2])
     return tokens
-
-
-@torch.no_grad()
-def fit_decoder(parameters: Mapping[str, Tensor], tokens: Tensor, walks: Walks, config: WorldConfig) -> None:
-    """The decoder's matrix by least squares, for the tokens as they are in the end.
-
-    Who is asked for the least absolute error leaves out what is thin: most of the time it is not there.
-    """
-    clip = config.clip
-    chosen = slice(None, None, max(1, tokens[..., 0, 0].numel() // FITTED))
-    pictures = torch.from_numpy(walks.pictures.reshape(-1, *walks.pictures.shape[2:])[chosen])
-    off = pictures.permute(0, 3, 1, 2).float() / 255 - parameters["decoder.scene"]
-    patched = off.unflatten(-1, (clip.grid, clip.patch)).unflatten(-3, (clip.grid, clip.patch))
-    wanted = patched.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(0, 2)  # [tokens, 3 · patch²]
-    given = F.pad(tokens.flatten(0, 1)[chosen].flatten(0, 1), (0, 1), value=1.0)
-    solution = torch.linalg.lstsq(given, wanted).solution
-    parameters["decoder.pixels.weight"].copy_(solution[:-1].T)
-    parameters["decoder.pixels.bias"].copy_(solution[-1])
 
 
 def _learn_to_imagine(
@@ -216,35 +172,37 @@ def _learn_to_imagine(
             say(f"imagined frame {step}: error {error:.4f}, of the first frame itself {copy:.4f}")
 
 
-def errors(network: ActionPredictor, seen: Tensor, moved: Tensor, at: Tensor) -> Iterator[tuple[float, float]]:
-    """Per frame of a rollout: its mean absolute error, and that of the frame that it began with."""
-    frames = seen[:, :1]
+def rollout(network: ActionPredictor, first: Tensor, moved: Tensor, at: Tensor) -> Tensor:
+    """From frames [n, 1, patches, width], actions and states [n, steps, …] → the frames imagined [n, steps, …]."""
+    frames = first
     for step in range(moved.shape[1]):
         after = predict(network, frames, moved[:, : step + 1], at[:, : step + 1])[:, -1:]
         frames = torch.cat((frames, after), dim=1)
-        wanted = seen[:, step + 1]
-        yield float((after[:, 0] - wanted).abs().mean()), float((seen[:, 0] - wanted).abs().mean())
+    return frames[:, 1:]
 
 
-def descent(
-    parameters: list[nn.Parameter], rate: float, steps: int, loss: Callable[[], Tensor]
-) -> Iterator[tuple[int, float]]:
-    """AdamW with a warm-up and a cosine; gives every so often the step and the mean loss since the last."""
-    optimiser = torch.optim.AdamW(parameters, lr=rate, weight_decay=1e-3)
-    total = 0.0
-    for step in range(1, steps + 1):
-        warm = min(1.0, step / WARM_STEPS)
-        for group in optimiser.param_groups:
-            group["lr"] = rate * warm * (0.5 + 0.5 * math.cos(math.pi * step / steps))
-        value = loss()
-        optimiser.zero_grad(set_to_none=True)
-        value.backward()
-        nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimiser.step()
-        total += float(value.detach())
-        if step % EVERY == 0 or step == steps:
-            yield step, total / (EVERY if step % EVERY == 0 else step % EVERY)
-            total = 0.0
+def errors(network: ActionPredictor, seen: Tensor, moved: Tensor, at: Tensor) -> Iterator[tuple[float, float]]:
+    """Per frame of a rollout: its mean absolute error, and that of the frame that it began with."""
+    found = rollout(network, seen[:, :1], moved, at)
+    for after, wanted in zip(found.unbind(1), seen[:, 1:].unbind(1), strict=True):
+        yield float((after - wanted).abs().mean()), float((seen[:, 0] - wanted).abs().mean())
+
+
+@torch.no_grad()
+def to_paint(network: ActionPredictor, tokens: Tensor, walks: Walks, bearings: Floats) -> Painted:
+    """Every frame of the walks: as it was seen, and as imagined from an episode's first frame and from a later one."""
+    steps, (episodes, frames) = network.config.clip.steps, tokens.shape[:2]
+    moves, states = torch.from_numpy(walks.actions), torch.from_numpy(walks.states)
+    numbers = torch.arange(episodes * frames).unflatten(0, (episodes, frames))
+    given, shown = [tokens.flatten(0, 1)], [numbers.flatten()]
+    for start in sorted({0, frames - steps - 1}):
+        for some in torch.arange(episodes).split(EPISODES):
+            moved = moves[some, start : start + steps]
+            at = states[some, start : start + 1] + F.pad(moved[:, :-1], (0, 0, 1, 0)).cumsum(dim=1)
+            given.append(rollout(network, tokens[some, start : start + 1], moved, at).flatten(0, 1))
+            shown.append(numbers[some, start + 1 : start + 1 + steps].flatten())
+    pictures = walks.pictures.reshape(-1, *walks.pictures.shape[2:])
+    return Painted(torch.cat(given), torch.cat(shown), torch.from_numpy(bearings)[torch.cat(shown)], pictures)
 
 
 def save(folder: Path, config: WorldConfig, learned: Learned) -> None:

@@ -69,7 +69,9 @@ class World:
         sizes = self.config
         if not sizes.decoder:
             return None
-        return self._read("decoder.", lambda weights: PixelDecoder(weights, sizes.clip, sizes.encoder.width))
+        return self._read(
+            "decoder.", lambda weights: PixelDecoder(weights, sizes.clip, sizes.encoder.width, sizes.decoder)
+        )
 
     def _read(self, part: str, make: Callable[[Weights], Part]) -> Part:
         weights = _weights(*self._where, part)

@@ -79,8 +79,10 @@ async function begin(aloud) {
   show("connecting", aloud ? "Asking for the microphone" : "Connecting");
   try {
     const microphone = aloud ? await openMicrophone(page.microphone.value) : null;
+    const muted = isMuted();
     call?.stop();
     call = new Call(wishes(), microphone, owner);
+    if (aloud && muted) mute(true); // who changes a setting is not heard again by that
     call.start();
     void listDevices();
   } catch (why) {
@@ -192,7 +194,7 @@ function show(state, words) {
 
 function showPhase() {
   if (call?.state !== "open") return;
-  const muted = phase === "listening" && page.mute.getAttribute("aria-pressed") === "true";
+  const muted = phase === "listening" && isMuted();
   const words = call.microphone === null && phase === "listening" ? "Connected" : PHASES[phase];
   show(phase, muted ? "Muted" : words);
   page.interrupt.disabled = phase !== "speaking" && phase !== "thinking";
@@ -250,11 +252,19 @@ page.start.addEventListener("click", () => {
 });
 
 page.mute.addEventListener("click", () => {
-  const muted = page.mute.getAttribute("aria-pressed") !== "true";
-  for (const track of call?.microphone?.getAudioTracks() ?? []) track.enabled = !muted;
-  page.mute.setAttribute("aria-pressed", String(muted));
+  mute(!isMuted());
   showPhase();
 });
+
+function isMuted() {
+  return page.mute.getAttribute("aria-pressed") === "true";
+}
+
+/** @param {boolean} muted */
+function mute(muted) {
+  for (const track of call?.microphone?.getAudioTracks() ?? []) track.enabled = !muted;
+  page.mute.setAttribute("aria-pressed", String(muted));
+}
 
 page.interrupt.addEventListener("click", () => call?.interrupt());
 

@@ -208,3 +208,28 @@ def test_two_uses_of_one_component_light_apart(run: Any) -> None:
         """
     )
     assert got == [["ASR"], ["1 × 12 ms", "2 × 12 ms"]]
+
+
+def test_what_is_written_during_an_answer_is_answered_behind_it(run: Any) -> None:
+    told = run(
+        """
+        const { Call } = await import("/lib/call.js");
+        const sent = [];
+        const shown = [];
+        const note = (event) => shown.push(event.type);
+        const owner = { state() {}, playing() {}, lost() {}, replay: () => [], event: note };
+        const call = new Call({ transport: "websocket" }, null, owner);
+        call.transport = { send: (event) => sent.push(event.type), interrupt: async () => {}, close() {} };
+        call.state = "open";
+        await call.write("hello");
+        call.event({ type: "error", error: { code: "conversation_already_has_active_response", message: "wait" } });
+        const before = sent.length;
+        call.event({ type: "response.done", response: {} });
+        call.event({ type: "response.done", response: {} });
+        call.event({ type: "error", error: { code: "something_else", message: "no" } });
+        return { sent, before, shown };
+        """
+    )
+    assert told["sent"] == ["conversation.item.create", "response.create", "response.create"]
+    assert told["before"] == 2
+    assert told["shown"] == ["response.done", "response.done", "error"]

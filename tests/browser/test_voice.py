@@ -120,6 +120,26 @@ def test_nothing_is_heard_while_muted(server: Serving, opened: Open, transport: 
     voice.answers(1, "you said name")
 
 
+@BOTH
+def test_who_is_muted_stays_so_when_a_setting_changes(server: Serving, opened: Open, transport: str) -> None:
+    voice = opened(server, speech(0.2))
+    voice.choose("webrtc" if transport == "websocket" else "websocket")
+    voice.start()
+    voice.page.click("#mute")
+    voice.status("Muted")
+    voice.choose(transport)
+    voice.status("Muted")
+    assert voice.page.get_attribute("#mute", "aria-pressed") == "true"
+    level = "() => document.querySelector('#input-level').getAttribute('aria-valuenow')"
+    assert voice.page.evaluate(level) == "0"
+    voice.page.click("#mute")
+    voice.status("Listening")
+    voice.page.click("#start")
+    voice.status("Ready")
+    voice.start()
+    assert voice.page.get_attribute("#mute", "aria-pressed") == "false"
+
+
 def test_the_keyboard_alone_makes_and_ends_a_call(server: Serving, opened: Open) -> None:
     voice = opened(server, speech(2.0, "hello"))
     focused = "document.activeElement.id"

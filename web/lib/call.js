@@ -31,6 +31,7 @@ import { dialSocket } from "./socket.js";
 const TRIES = 6;
 const FIRST_WAIT_SECONDS = 0.5;
 const LONGEST_WAIT_SECONDS = 8;
+const BUSY = "conversation_already_has_active_response";
 
 /**
  * Seconds to wait before try `attempt` (1, 2, …): doubling, spread so that many clients do not come at once.
@@ -54,6 +55,8 @@ export class Call {
     this.ending = new AbortController();
     this.attempt = 0;
     this.created = false;
+    /** Whether an answer to what was written has to wait for one in progress. */
+    this.waiting = false;
     /** Events to send as soon as there is a session. @type {RealtimeEvent[]} */
     this.outbox = [];
     /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -66,7 +69,7 @@ export class Call {
 
   async dial() {
     this.to("connecting");
-    this.created = false;
+    this.created = this.waiting = false;
     const dial = this.wishes.transport === "webrtc" ? dialRtc : dialSocket;
     try {
       this.transport = await dial({ ...this.wishes, microphone: this.microphone, listener: this }, this.ending.signal);
@@ -100,6 +103,14 @@ export class Call {
     if (event.type === "session.created") {
       this.created = true;
       this.greet();
+    }
+    if (event.type === "error" && event["error"].code === BUSY) {
+      this.waiting = true; // what was said while that was written is being answered
+      return;
+    }
+    if (event.type === "response.done" && this.waiting) {
+      this.waiting = false;
+      this.send({ type: "response.create" });
     }
     if (event.type === "conversation.item.truncated") {
       this.send({ type: "conversation.item.retrieve", item_id: event["item_id"] });

@@ -91,7 +91,10 @@ class Replay:
                 await self._step(step)
                 self.outcome.steps += 1
         except Diverged as where:
-            self.outcome.difference = f"step {self.outcome.steps + 1}: {where}"
+            behind = self._recording.steps[: self.outcome.steps]
+            lost = any(isinstance(step, TaskEnded) and step.code == "worker_lost" for step in behind)
+            note = "; a worker was lost before, whose successor may have heard otherwise" if lost else ""
+            self.outcome.difference = f"step {self.outcome.steps + 1}: {where}{note}"
         except (msgspec.MsgspecError, ValueError, OverflowError) as wrong:
             raise Rejected(f"step {self.outcome.steps + 1} can not be understood: {wrong}") from None
         finally:

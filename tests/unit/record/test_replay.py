@@ -151,6 +151,20 @@ async def test_a_difference_is_told_where_it_is(
     assert says in outcome.difference
 
 
+@pytest.mark.parametrize("code", ["", "worker_lost"])
+async def test_a_difference_behind_the_loss_of_a_worker_says_so(
+    tmp_path: Path, entries: list[Entry], code: str
+) -> None:
+    kept = list(entries)
+    at, end = next((at, entry) for at, entry in enumerate(kept) if isinstance(entry, TaskEnded))  # interrupted before
+    kept[at] = msgspec.structs.replace(end, status="failed", code=code)
+    at, value = next((at, entry) for at, entry in reversed(list(enumerate(kept))) if isinstance(entry, Emitted))
+    kept[at] = msgspec.structs.replace(value, sum=1)
+    difference = (await replayed(written(tmp_path / "file", kept))).difference
+    assert " was " in difference
+    assert ("a worker was lost before" in difference) is bool(code)
+
+
 async def test_what_was_on_its_way_to_nobody_need_not_come_again(tmp_path: Path, entries: list[Entry]) -> None:
     cancelled = next(at for at, entry in enumerate(entries) if isinstance(entry, Said) and b"cancel" in entry.event)
     moment = entries[cancelled].at  # type: ignore[union-attr]

@@ -43,7 +43,7 @@ def jpeg_rgb(body: bytes) -> Picture:
         raise ValueError(f"the JPEG can not be decoded: {wrong.strerror}") from None
     if not frames:
         raise ValueError("the JPEG holds no picture")
-    return np.asarray(frames[0].to_ndarray(format="rgb24"), np.uint8)
+    return np.asarray(frames[0].to_ndarray(format="rgb24", threads=1), np.uint8)
 
 
 def jpeg_size(body: bytes) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 from av import VideoFrame
+from av.video.reformatter import VideoReformatter
 
 from media.pictures import Picture
 
@@ -31,8 +32,8 @@ class VideoShot:
         return self.frame.width * self.frame.height * 3 // 2
 
     def decoded(self, name: str) -> Picture:  # noqa: ARG002  as of every picture that may turn out to be none
-        """[height, width, 3] uint8."""
-        scaled = self.frame.reformat(width=self.width, height=self.height, format="rgb24")
+        """[height, width, 3] uint8. Several threads may ask at once: they share no converter, as a frame's own is."""
+        scaled = VideoReformatter().reformat(self.frame, self.width, self.height, "rgb24", threads=1)
         return np.asarray(scaled.to_ndarray(), np.uint8)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -79,3 +80,11 @@ def test_pictures_become_frames_and_frames_pictures(height: int, width: int) -> 
     shot = VideoShot(frame.reformat(format="yuv420p"), 32, 16).decoded("any")
     assert shot.shape == (16, 32, 3)
     assert np.abs(shot.astype(int) - 90).max() <= 2
+
+
+def test_a_frame_is_looked_at_by_several_threads_at_once() -> None:
+    shot = VideoShot(video_frame(picture(200, 480, 640), 0).reformat(format="yuv420p"), 320, 240)
+    with ThreadPoolExecutor(4) as threads:
+        for made in threads.map(shot.decoded, ["camera"] * 400):
+            assert made.shape == (240, 320, 3)
+            assert np.all(abs(made.astype(int) - 200) < 3)

@@ -102,7 +102,7 @@ def test_escape_interrupts(server: Serving, opened: Open, transport: str) -> Non
     voice.page.locator(".entry[data-role=assistant] .note:text-is('interrupted')").wait_for()
     voice.page.wait_for_function("() => document.querySelector('.unheard')?.textContent.length > 20")
     heard = voice.page.locator(".entry[data-role=assistant] .words").first.evaluate("it => it.firstChild.textContent")
-    assert heard.startswith("one two")
+    assert heard.startswith("one")  # its text is there before its sound
     voice.write("again")  # the family then says what it believes to have said
     voice.answers(2, f"again {heard}")
 

@@ -26,6 +26,7 @@ from server.record.calls import TapedCalls
 from server.record.entries import Opened
 from server.security import PROTOCOL, RETRY_SECONDS, Grant, Refusal
 from server.session.options import Options
+from server.session.prompts import check_choice
 from server.watch import watching
 
 log = logging.getLogger("mstar.server")
@@ -200,18 +201,20 @@ async def client_secrets(request: web.Request) -> web.Response:
     account = authorised(request, master=True).account
     wanted = settings_in(await request.read() or b"{}", _SecretRequest)
     model = (wanted.session.model if wanted.session is not None else None) or next(iter(server.cards))
-    server.card(model)
+    offer = server.card(model).conversation
     now = int(time.time())
     seconds = wanted.expires_after.seconds
-    effective = _effective(model, wanted.session, now + seconds)
+    effective = _effective(model, offer, wanted.session, now + seconds)
     secret = server.keys.mint(Grant(model, wanted.session, account), now, seconds)
     body: dict[str, Any] = {"value": secret.value, "expires_at": secret.expires_at, "session": effective}
     return web.json_response(body)
 
 
-def _effective(model: str, patch: SessionPatch | None, expires_at: int) -> Any:
+def _effective(model: str, offer: Offer | None, patch: SessionPatch | None, expires_at: int) -> Any:
     """The session that the secret will open, as JSON types. Raises Rejected for settings that can not be."""
     session = Session("realtime", "realtime.session", new_id("sess"), model, expires_at)
     if patch is not None:
         session = updated(session, patch)
+    if offer is not None:
+        check_choice(session.tool_choice, offer, "session.tool_choice")
     return msgspec.to_builtins(shown(session, transcribing=patch is not None and patch.type == "transcription"))

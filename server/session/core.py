@@ -38,6 +38,7 @@ from server.session.marks import Marks
 from server.session.microphone import Microphone
 from server.session.options import Options
 from server.session.outbox import Ids, Outbox
+from server.session.prompts import check_choice
 from server.session.recordings import LONGEST_SECONDS, MOST_BYTES, Recordings
 from server.session.responder import Responder
 from server.session.tasks import Ended, Tasks
@@ -53,6 +54,7 @@ class SessionCore:
 
     def __init__(self, offer: Offer, model: str, options: Options, ids: Ids, now: float, unix: int) -> None:
         self._out = Outbox(ids)
+        self._offer = offer
         self._options = options
         self._opened = now
         self._expires = now + options.seconds
@@ -95,7 +97,9 @@ class SessionCore:
     def open(self, patch: SessionPatch | None = None) -> list[Command]:
         """The first event. `patch`: settings that a client secret was made with. Raises Rejected for wrong ones."""
         if patch is not None:
-            self._effective(updated(self.session, patch))
+            session = updated(self.session, patch)
+            check_choice(session.tool_choice, self._offer, "session.tool_choice")
+            self._effective(session)
         self._out.send(SessionCreated(session=self._shown()))
         return self._out.take()
 
@@ -233,6 +237,7 @@ class SessionCore:
         if event.session.type != wanted:
             raise Rejected(f"The type of this session is '{wanted}'.", code="invalid_value", param="session.type")
         session = updated(self.session, event.session, spoken=self._log.spoken, buffered=self._turns.buffered)
+        check_choice(session.tool_choice, self._offer, "session.tool_choice")
         self._effective(session)
         self._turns.reconfigure()
         self._out.send(SessionUpdated(session=self._shown()))

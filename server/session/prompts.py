@@ -13,7 +13,7 @@ from mstar.errors import Rejected
 from mstar.tensors import Value
 from server.events.client import ResponseParams
 from server.events.items import InputItem, Item, check_item
-from server.events.session import ChosenTool, Session, VoiceId, check_format
+from server.events.session import ChosenTool, Session, ToolChoice, VoiceId, check_format
 from server.session.commands import Input
 from server.session.context import Budget, Message, messages, tools_value
 from server.session.items import entry_of
@@ -30,8 +30,18 @@ def _or(given: T | None | UnsetType, otherwise: T) -> T:
     return otherwise if given is None or given is UNSET else given
 
 
+def check_choice(choice: ToolChoice, offer: Offer, param: str) -> None:
+    """Raises Rejected for a call that the family can not be made to write."""
+    if choice not in ("auto", "none") and not offer.forces_calls:
+        raise Rejected(
+            f"'{param}' can only be 'auto' or 'none': this model calls what it likes.",
+            code="unsupported_value",
+            param=param,
+        )
+
+
 def spec_of(session: Session, params: ResponseParams | None, log: Log, new_id: Ids, offer: Offer) -> Spec:
-    """Raises Rejected for a format, item or reference that is not to be had."""
+    """Raises Rejected for a format, item, reference or forced call that is not to be had."""
     params = params or ResponseParams()
     conversation = _or(params.conversation, "auto")
     if conversation not in ("auto", "none"):
@@ -40,6 +50,7 @@ def spec_of(session: Session, params: ResponseParams | None, log: Log, new_id: I
             code="invalid_value",
             param="response.conversation",
         )
+    check_choice(_or(params.tool_choice, "auto"), offer, "response.tool_choice")
     output = session.audio.output
     if params.audio and params.audio.output:
         wanted = params.audio.output

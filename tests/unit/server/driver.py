@@ -40,14 +40,14 @@ ITEM_SECONDS = ITEM / OFFER.mic_rate
 class Driver:
     """`wire`: what a WebSocket client would be sent, in order, as dicts; `commands`: all that the core asked for."""
 
-    def __init__(self, options: Options | None = None, model: str = "demo") -> None:
+    def __init__(self, options: Options | None = None, model: str = "demo", offer: Conversation = OFFER) -> None:
         self.now = 100.0
         counts: dict[str, itertools.count[int]] = {}
 
         def ids(kind: str) -> str:
             return f"{kind}_{next(counts.setdefault(kind, itertools.count(1)))}"
 
-        self.core = SessionCore(OFFER, model, options or Options(), ids, self.now, 1_900_000_000)
+        self.core = SessionCore(offer, model, options or Options(), ids, self.now, 1_900_000_000)
         self.wire: list[dict[str, Any]] = []
         self.commands: list[Command] = []
         self.tasks: dict[int, StartTask] = {}

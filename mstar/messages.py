@@ -1,7 +1,6 @@
-"""Every message between client, conductor and workers (torch-free): typed msgpack, never pickle.
+"""Every message between client, conductor and workers (torch-free).
 
-Media travels directly (client ↔ worker), control through the conductor and always with a position. Arrays are encoded
-in place as an extension type (dtype, shape, bytes) and decoded without a copy.
+Media travels directly (client ↔ worker), control through the conductor and always with a position.
 """
 
 from __future__ import annotations
@@ -10,80 +9,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
-import numpy as np
 
 from mstar.streaming.chunk import Span
-from mstar.tensors import Lease
 
 LAUNCHER = "launcher"
 """The party that starts processes and ends them."""
-
-_ARRAY = 1
-_SLICE = 2
-_CRATE = 3
-_GROUP = 4
-
-
-class Slice:
-    """Request input: items [start, stop) of a session's live stream as the rows of one array; waits for the last."""
-
-    __slots__ = ("start", "stop", "stream")
-
-    def __init__(self, stream: str, start: int, stop: int) -> None:
-        self.stream = stream
-        self.start = start
-        self.stop = stop
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Slice) and (self.stream, self.start, self.stop) == (
-            other.stream,
-            other.start,
-            other.stop,
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.stream, self.start, self.stop))
-
-    def __repr__(self) -> str:
-        return f"Slice({self.stream!r}, {self.start}, {self.stop})"
-
-
-class Crate:
-    """An array on its way between workers: what it is, and its bytes in C order or where they lie.
-
-    `kind`: "numpy" | "scalar" (of numpy) | "torch" | "device" (a tensor that lay on a device) | "mapped" (one that lies
-    there, in memory that its receiver maps); `dtype` as the kind writes it.
-    """
-
-    __slots__ = ("body", "dtype", "kind", "shape")
-
-    def __init__(self, kind: str, dtype: str, shape: tuple[int, ...], body: bytes | memoryview | Lease) -> None:
-        self.kind = kind
-        self.dtype = dtype
-        self.shape = shape
-        self.body = body
-
-    def __repr__(self) -> str:
-        body = self.body if isinstance(self.body, Lease) else bytes(self.body)
-        return f"Crate({self.kind!r}, {self.dtype!r}, {self.shape}, {body!r})"
-
-
-class Group:
-    """Values that belong together, on their way between workers, where plain sequences come as lists.
-
-    `kind`: "many" | "rows" (of `mstar.tensors`) | "tuple" | "offer" (a name and a crate, see `mstar.transport.lane`).
-    """
-
-    __slots__ = ("cut", "kind", "parts")
-
-    def __init__(self, kind: str, parts: tuple[Any, ...], cut: bool = False) -> None:
-        self.kind = kind
-        self.parts = parts
-        self.cut = cut
-
-    def __repr__(self) -> str:
-        return f"Group({self.kind!r}, {self.parts!r}, {self.cut})"
-
 
 # ---------------------------------------------------------------------------------------------- client → conductor
 
@@ -502,78 +432,3 @@ Message: TypeAlias = (
 def session_of(request: str) -> str:
     """The session that a request's name begins with."""
     return request.rpartition(".")[0]
-
-
-class Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """What is on the wire: messages are numbered per (sender, receiver), so that a lost one is seen."""
-
-    sender: str
-    number: int
-    body: Message
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        head = msgspec.msgpack.encode((value.dtype.str, value.shape))
-        return msgspec.msgpack.Ext(
-            _ARRAY, len(head).to_bytes(2, "little") + head + np.ascontiguousarray(value).tobytes()
-        )
-    if isinstance(value, Slice):
-        return msgspec.msgpack.Ext(_SLICE, msgspec.msgpack.encode((value.stream, value.start, value.stop)))
-    if isinstance(value, np.generic):
-        return value.item()
-    kept = _encode_kept(value)
-    if kept is not None:
-        return kept
-    raise TypeError(f"a value of type {type(value).__name__} can not travel; arrays, text, numbers, lists and maps can")
-
-
-def _encode_kept(value: Any) -> msgspec.msgpack.Ext | None:
-    """What travels between workers only: values exactly as they are."""
-    match value:
-        case Crate():
-            body = value.body
-            where = (body.arena, body.number, body.offset, body.size) if isinstance(body, Lease) else None
-            head = msgspec.msgpack.encode((value.kind, value.dtype, value.shape, where))
-            inline = b"" if isinstance(body, Lease) else body
-            return msgspec.msgpack.Ext(_CRATE, b"".join((len(head).to_bytes(2, "little"), head, inline)))
-        case Group():
-            return msgspec.msgpack.Ext(_GROUP, _encoder.encode((value.kind, value.parts, value.cut)))
-        case _:
-            return None
-
-
-def _decode(code: int, body: memoryview) -> Any:
-    if code == _ARRAY:
-        length = int.from_bytes(body[:2], "little")
-        dtype, shape = msgspec.msgpack.decode(body[2 : 2 + length])
-        return np.frombuffer(body[2 + length :], dtype=np.dtype(dtype)).reshape(shape)
-    if code == _SLICE:
-        return Slice(*msgspec.msgpack.decode(body))
-    return _decode_kept(code, body)
-
-
-def _decode_kept(code: int, body: memoryview) -> Any:
-    if code == _CRATE:
-        length = int.from_bytes(body[:2], "little")
-        kind, dtype, shape, where = msgspec.msgpack.decode(body[2 : 2 + length])
-        return Crate(kind, dtype, tuple(shape), body[2 + length :] if where is None else Lease(*where))
-    if code == _GROUP:
-        kind, parts, cut = _plain.decode(body)
-        return Group(kind, tuple(parts), cut)
-    raise ValueError(f"unknown extension type {code}")
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
-_plain = msgspec.msgpack.Decoder(ext_hook=_decode)
-_decoder = msgspec.msgpack.Decoder(Envelope, ext_hook=_decode)
-
-
-def encode(envelope: Envelope) -> bytes:
-    """Raises TypeError for a value that can not travel."""
-    return _encoder.encode(envelope)
-
-
-def decode(frame: bytes | memoryview) -> Envelope:
-    """Raises msgspec.DecodeError or ValidationError for anything that is not an envelope."""
-    return _decoder.decode(frame)

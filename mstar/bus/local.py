@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from mstar.messages import Envelope, Message, decode, encode
+from mstar.bus.wire import Envelope, decode, encode
+from mstar.messages import Message
 
 
 class LocalBus:

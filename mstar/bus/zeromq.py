@@ -15,7 +15,8 @@ from pathlib import Path
 import zmq
 
 from mstar.bus import BusOverflow
-from mstar.messages import Envelope, Message, decode, encode
+from mstar.bus.wire import Envelope, decode, encode
+from mstar.messages import Message
 
 HIGH_WATER = 1000
 OVERFLOW = 100_000

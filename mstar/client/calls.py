@@ -6,9 +6,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from mstar.bus.wire import Envelope, decode, encode
 from mstar.client.session import Request, Session
 from mstar.errors import Rejected
-from mstar.messages import Commit, Credit, Envelope, Feed, Interrupt, StartRequest, decode, encode
+from mstar.messages import Commit, Credit, Feed, Interrupt, StartRequest
 
 __all__ = ["Call", "Feed", "Interrupt", "packed", "repeat", "unpacked"]
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import torch
 
-from mstar.messages import Crate, Group
+from mstar.carried import Crate, Group
 from mstar.tensors import Lease, Many, Output, Rows
 from mstar.transport.device import on_device
 

@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from mstar.carried import Crate
 from mstar.errors import Rejected
-from mstar.messages import Crate
 from mstar.transport.api import Gone
 
 HANDLE = 64

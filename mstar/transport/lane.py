@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mstar.messages import Crate
+from mstar.carried import Crate
 from mstar.tensors import Lease
 from mstar.transport.api import Gone
 from mstar.transport.device import HANDLE, DeviceMemory, OverHost, Refused, denied

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mstar.messages import Crate
+from mstar.carried import Crate
 from mstar.tensors import Lease, Output
 from mstar.transport.api import Gone, Owner
 from mstar.transport.crates import leases_of

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mstar.messages import Crate
+from mstar.carried import Crate
 from mstar.tensors import Lease, Output
 from mstar.transport.api import INLINE, Gone, Owner
 from mstar.transport.arena import Arena, PeerArena

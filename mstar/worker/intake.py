@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mstar.carried import Slice
 from mstar.errors import Rejected
-from mstar.messages import Commit, Credit, Feed, Slice, session_of
+from mstar.messages import Commit, Credit, Feed, session_of
 from mstar.streaming.buffer import StreamBuffer
 from mstar.worker.ready import Ready
 from mstar.worker.state import LiveStream, RequestState, SessionState, Want

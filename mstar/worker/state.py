@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mstar.carried import Slice
 from mstar.graph.cursor import Cursor, Taken
 from mstar.graph.plan import WalkPlan
-from mstar.messages import Commit, Credit, Feed, Fire, Fired, Give, Image, Items, Pace, Room, Slice
+from mstar.messages import Commit, Credit, Feed, Fire, Fired, Give, Image, Items, Pace, Room
 from mstar.placement import Seating
 from mstar.streaming.buffer import StreamBuffer
 from mstar.streaming.history import History

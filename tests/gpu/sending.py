@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from mstar.messages import Envelope, Fired, encode
+from mstar.bus.wire import Envelope, encode
+from mstar.messages import Fired
 from mstar.transport.choose import transport_of
 
 VALUES = 4

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from mstar.messages import decode
+from mstar.bus.wire import decode
 from mstar.transport.api import Gone, Transport
 from mstar.transport.choose import transport_of
 from mstar.transport.crates import leases_of

@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from mstar.bus.wire import Envelope, decode, encode
 from mstar.client.client import Client, Request
 from mstar.clock import ManualClock
 from mstar.conductor.conductor import Conductor
@@ -31,7 +32,7 @@ from mstar.graph.declare import (
     Task,
     Walk,
 )
-from mstar.messages import Envelope, Message, WorkerReady, decode, encode
+from mstar.messages import Message, WorkerReady
 from mstar.placement import Placement, placement_of
 from mstar.tensors import Value
 from mstar.transport.local import LocalTransport, Shelf

@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mstar.bus.wire import decode
 from mstar.errors import Rejected
-from mstar.messages import Fired, decode
+from mstar.messages import Fired
 from mstar.tensors import Lease, Many, Rows
 from mstar.transport.api import Gone, Transport
 from mstar.transport.crates import leases_of
@@ -305,7 +306,8 @@ CHILD = """
 import sys
 from pathlib import Path
 import torch
-from mstar.messages import Envelope, Fired, encode
+from mstar.bus.wire import Envelope, encode
+from mstar.messages import Fired
 from mstar.transport.shared import SharedTransport
 from tests.pretend import PretendMemory, pretending
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from models.toy.model import FAMILY, RATE, SPEECH_WINDOW
+from mstar.carried import Slice
 from mstar.client import Request, RequestEnded
 from mstar.client.client import Event
 from mstar.graph.check import check
 from mstar.graph.declare import Component, Edge, Emit, Graph, GraphNode, Partition, StreamingGraphEdge, Task, Walk
 from mstar.local import LocalSystem
-from mstar.messages import Slice
 from mstar.placement import one_rank
 from mstar.streaming.policies import FixedChunkPolicy
 from mstar.worker.hosted import host

@@ -20,7 +20,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
-from mstar.messages import Envelope, Fired, decode, encode
+from mstar.bus.wire import Envelope, decode, encode
+from mstar.messages import Fired
 from mstar.tensors import Many, Output, Rows
 from mstar.transport.api import Gone, Transport
 from mstar.transport.arena import ALIGN, Arena, PeerArena
@@ -243,7 +244,8 @@ CHILD = """
 import sys
 from pathlib import Path
 import numpy as np
-from mstar.messages import Envelope, Fired, encode
+from mstar.bus.wire import Envelope, encode
+from mstar.messages import Fired
 from mstar.transport.shared import SharedTransport
 end = SharedTransport("a", Path(sys.argv[1]), size=1 << 24)
 packed = end.pack(np.arange(1 << 20, dtype=np.float32), "b", ("s.1", 1))
@@ -311,7 +313,8 @@ def test_many_large_arrays_at_once_arrive_whole() -> None:
 OTHER_HOST = """
 import sys
 import numpy as np
-from mstar.messages import Envelope, Fired, encode
+from mstar.bus.wire import Envelope, encode
+from mstar.messages import Fired
 from mstar.transport.tcp import TcpTransport
 end = TcpTransport(bytes(range(32)), host=sys.argv[1])
 packed = end.pack([np.arange(1 << 18, dtype=np.float32), "text"], "b", ("s.1", 1))

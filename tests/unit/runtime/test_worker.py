@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mstar.bus.local import LocalBus
+from mstar.carried import Slice
 from mstar.clock import ManualClock
 from mstar.engine.api import Completed, Deferred, Failed, Firing, Outcome
 from mstar.graph.check import check
@@ -27,7 +28,6 @@ from mstar.messages import (
     OpenSession,
     SessionClosed,
     SessionOpened,
-    Slice,
     StepFailed,
     Stop,
     WalkDone,

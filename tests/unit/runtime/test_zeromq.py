@@ -12,8 +12,9 @@ import pytest
 import zmq
 
 from mstar.bus import BusOverflow
+from mstar.bus.wire import Envelope, encode
 from mstar.bus.zeromq import ZmqEndpoint
-from mstar.messages import CloseSession, Envelope, encode
+from mstar.messages import CloseSession
 
 MANY = 10_000
 SOME = 500

@@ -33,11 +33,17 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class Family(Protocol):
     """The module-level `FAMILY` object of a family's `model.py`."""
 
     @property
     def card(self) -> Card: ...
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Names of the settings that it takes from a command line."""
+        ...
 
     def graph(self, settings: Mapping[str, Value]) -> Graph:
         """The Walk Graph; settings as given on the command line (checkpoint paths, voice). Raises Rejected."""
@@ -81,19 +87,33 @@ def family(name: str) -> Family:
     """The family of that name. Raises Rejected if there is none, or if it can not be loaded."""
     module = module_of(name)
     try:
-        found: Family = importlib.import_module(module).FAMILY
+        found: object = importlib.import_module(module).FAMILY
     except (ModuleNotFoundError, AttributeError) as cause:
         text = f"family {name!r} can not be loaded from {module}: {cause}"
         raise Rejected(text, code="unknown_family", param="family") from cause
+    if not isinstance(found, Family):
+        text = f"family {name!r} can not be loaded from {module}: FAMILY needs card, settings and graph"
+        raise Rejected(text, code="unknown_family", param="family")
     return found
 
 
 def card_of(name: str, settings: Mapping[str, Value]) -> Card:
     """What the family of that name offers with these settings. Raises Rejected, WeightsError."""
-    found = family(name)
+    found = _checked(name, settings)
     return found.configured(settings) if isinstance(found, Configured) else found.card
 
 
 def drawn(name: str, settings: Mapping[str, Value], form: Format) -> str:
     """The Walk Graph of a family with these settings, as SVG or text. Raises Rejected, WeightsError, GraphError."""
-    return draw(family(name).graph(settings), form)
+    return draw(_checked(name, settings).graph(settings), form)
+
+
+def _checked(name: str, settings: Mapping[str, Value]) -> Family:
+    """The family of that name. Raises Rejected for a setting that it does not have."""
+    found = family(name)
+    for setting in settings:
+        if setting not in found.settings:
+            known = ", ".join(found.settings) or "none"
+            text = f"family {name} has no setting {setting!r}; it has: {known}"
+            raise Rejected(text, code="unknown_setting", param=f"{name}.{setting}")
+    return found

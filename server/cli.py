@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from models.pull import Printer, pull
-from models.registry import BUILT_IN, card_of, drawn, module_of
+from models.registry import BUILT_IN, card_of, drawn, family, module_of
 from mstar.client import Patience
 from mstar.errors import GraphError, Rejected, WeightsError, WorkerLost
 from mstar.placement import Placement, one_rank, read_placement
@@ -142,9 +142,9 @@ def settings_of(options: argparse.Namespace) -> Settings:
 def family_settings(
     families: Sequence[str], pairs: Sequence[str], llm: str | None, *, tiny: bool = False
 ) -> dict[str, dict[str, str]]:
-    """`FAMILY.NAME=VALUE` by family; `--llm` and `--tiny` go to every family.
+    """`FAMILY.NAME=VALUE` by family; `--llm` and `--tiny` go to every family that knows them.
 
-    Raises Rejected for a pair that is none.
+    Raises Rejected for a pair that is none, and for what no family knows.
     """
     found: dict[str, dict[str, str]] = {name: {} for name in families}
     for pair in pairs:
@@ -153,12 +153,13 @@ def family_settings(
         if not equals or not dot or name not in found:
             raise Rejected(f"--set {pair}: expected FAMILY.NAME=VALUE of a served family", param="set")
         found[name][field] = value
-    if llm is not None:
-        for settings in found.values():
-            settings["llm"] = llm
-    if tiny:
-        for settings in found.values():
-            settings["tiny"] = "true"
+    everywhere = {"llm": llm} if llm is not None else {}
+    for field, value in (everywhere | {"tiny": "true"} if tiny else everywhere).items():
+        knowing = [name for name in families if field in family(name).settings]
+        if not knowing:
+            raise Rejected(f"--{field}: not for {', '.join(families)}", param=field)
+        for name in knowing:
+            found[name][field] = value
     return found
 
 

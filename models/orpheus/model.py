@@ -86,6 +86,7 @@ class Orpheus:
     """
 
     card = Card("orpheus", speech=SPEECH)
+    settings = ("llm", "snac", "tiny", "llm_kernel")
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""

@@ -71,6 +71,7 @@ class Pi05:
     """
 
     card = Card("pi05")
+    settings = ("checkpoint", "tiny", "robot", "statistics", "dtype")
 
     def configured(self, settings: Mapping[str, Value]) -> Card:
         """The card of the policy that the settings name. Raises WeightsError."""

@@ -271,6 +271,7 @@ class Toy:
         Speech(RATE, CONVERSATION.voices, say="speak", speeds=(1.0, 1.0)),
         recognition=Recognition(),
     )
+    settings = ()
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""

@@ -259,6 +259,7 @@ class VJEPA2:
     """
 
     card = Card("vjepa2")
+    settings = ("video", "classifier", "world", "tiny", "dtype")
 
     def configured(self, settings: Mapping[str, Value]) -> Card:
         """The card with a planner, if the settings name a world model. Raises WeightsError."""

@@ -193,7 +193,9 @@ def _speaking() -> tuple[Partition, ...]:
 
 
 class Voice:
-    """Settings: `llm` (checkpoint of the language model), `asr`, `voice`, `ear` (folders); absent ones are pulled."""
+    """Settings: `llm` (checkpoint of the language model), `asr`, `voice`, `ear` (folders), absent ones are pulled;
+    `llm_kernel` (see `models.llama.network.kernel_of`).
+    """
 
     card = Card(
         "voice",
@@ -201,6 +203,7 @@ class Voice:
         Speech(CONVERSATION.speech_rate, CONVERSATION.voices),
         recognition=Recognition(prompts=True),
     )
+    settings = ("llm", "llm_kernel", "asr", "voice", "ear")
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""

@@ -43,6 +43,7 @@ class HeldPolicy:
     """See the module."""
 
     card = Card("held", policy=Policy(HORIZON, SIZE, (("image",),), {("state",): 0}, side=8))
+    settings = ()
 
     def graph(self, settings: Mapping[str, Value]) -> Graph:
         """One node."""

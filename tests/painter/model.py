@@ -37,6 +37,7 @@ class Painter:
     """It has no settings. A request's setting `hold` makes its plan wait until it is interrupted."""
 
     card = Card(__name__, planner=PLANNER)
+    settings = ()
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""

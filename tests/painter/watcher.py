@@ -18,6 +18,7 @@ class Watcher:
     """It has no settings."""
 
     card = Card(__name__, policy=POLICY)
+    settings = ()
 
     def graph(self, _: Mapping[str, Value]) -> Graph:
         """The Walk Graph."""

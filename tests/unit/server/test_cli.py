@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from models.registry import card_of, drawn
 from mstar.errors import Rejected
 from server.cli import _parser, family_settings, main, placement_for, settings_of
 
@@ -61,11 +62,22 @@ def test_what_options_may_be() -> None:
 
 
 def test_settings_of_families() -> None:
-    given = family_settings(["toy", "voice"], ["voice.seed=3"], "/some/where")
-    assert given == {"toy": {"llm": "/some/where"}, "voice": {"seed": "3", "llm": "/some/where"}}
-    for wrong in ("voice.seed", "seed=3", "other.seed=3"):
+    given = family_settings(["toy", "voice"], ["voice.asr=/there"], "/some/where")
+    assert given == {"toy": {}, "voice": {"asr": "/there", "llm": "/some/where"}}
+    for wrong in ("voice.asr", "asr=3", "other.asr=3"):
         with pytest.raises(Rejected, match="--set"):
             family_settings(["voice"], [wrong], None)
+
+
+def test_a_setting_that_a_family_does_not_have_is_refused() -> None:
+    with pytest.raises(Rejected, match=r"family voice has no setting 'aer'; it has: llm, .*ear") as refused:
+        card_of("voice", {"aer": "/there"})
+    assert (refused.value.code, refused.value.param) == ("unknown_setting", "voice.aer")
+    with pytest.raises(Rejected, match="family toy has no setting 'llm'; it has: none"):
+        drawn("toy", {"llm": "/there"}, "text")
+    with pytest.raises(Rejected, match="--tiny: not for toy, voice"):
+        family_settings(["toy", "voice"], [], None, tiny=True)
+    assert family_settings(["toy", "orpheus"], [], None, tiny=True) == {"toy": {}, "orpheus": {"tiny": "true"}}
 
 
 def test_a_family_brings_its_placement() -> None:

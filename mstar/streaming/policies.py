@@ -15,7 +15,7 @@ from mstar.errors import GraphError
 
 
 def _at_least(policy: str, field: str, value: float, least: float) -> None:
-    if value < least:
+    if not value >= least:  # which NaN is not
         raise GraphError(f"{policy}: {field} is {value}, must be at least {least}")
 
 
@@ -56,6 +56,10 @@ class LeftContextChunkPolicy:
             raise GraphError(f"LeftContextChunkPolicy: a context of {self.c} is longer than the chunk of {self.k}")
 
 
+LEAST_GROWTH = 1.01
+"""Of a ramp that grows; one of less would take more chunks to its end than can be counted out ahead."""
+
+
 @dataclass(frozen=True, slots=True)
 class RampChunkPolicy:
     """Small first chunk, growing: first, first · growth, first · growth² … up to `k` new items, after `c` old ones.
@@ -70,7 +74,8 @@ class RampChunkPolicy:
 
     def __post_init__(self) -> None:
         _at_least("RampChunkPolicy", "first", self.first, 1)
-        _at_least("RampChunkPolicy", "growth", self.growth, 1)
+        if self.growth != 1 and not self.growth >= LEAST_GROWTH:
+            raise GraphError(f"RampChunkPolicy: growth is {self.growth}, must be 1, or at least {LEAST_GROWTH}")
         _at_least("RampChunkPolicy", "k", self.k, self.first)
         _at_least("RampChunkPolicy", "c", self.c, 0)
 

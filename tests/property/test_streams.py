@@ -15,6 +15,7 @@ from mstar.streaming.buffer import StreamBuffer
 from mstar.streaming.chunk import Chunk
 from mstar.streaming.history import History
 from mstar.streaming.policies import (
+    LEAST_GROWTH,
     ChunkPolicy,
     ContinueChunkPolicy,
     DeadlineChunkPolicy,
@@ -31,7 +32,7 @@ plain = st.one_of(
     sizes.map(FixedChunkPolicy),
     st.tuples(sizes, sizes).map(lambda pair: SlidingWindowChunkPolicy(max(pair), min(pair))),
     st.tuples(sizes, st.integers(0, 6)).map(lambda pair: LeftContextChunkPolicy(pair[0], min(pair))),
-    st.tuples(sizes, st.floats(1, 3), st.integers(0, 9), st.integers(0, 9)).map(
+    st.tuples(sizes, st.one_of(st.just(1.0), st.floats(LEAST_GROWTH, 3)), st.integers(0, 9), st.integers(0, 9)).map(
         lambda four: RampChunkPolicy(four[0], four[1], four[0] + four[2], four[3])
     ),
 )

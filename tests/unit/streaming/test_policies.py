@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 
 import pytest
@@ -32,6 +33,9 @@ from mstar.streaming.policies import (
         (lambda: LeftContextChunkPolicy(2, -1), "c is -1"),
         (lambda: RampChunkPolicy(0, 2, 4), "first is 0"),
         (lambda: RampChunkPolicy(5, 2, 4), "k is 4, must be at least 5"),
+        (lambda: RampChunkPolicy(1, 1 + 2**-52, 9), r"growth is 1.0*2, must be 1, or at least 1\.01"),
+        (lambda: RampChunkPolicy(1, math.nan, 9), "growth is nan"),
+        (lambda: DeadlineChunkPolicy(FixedChunkPolicy(1), math.nan), "ms is nan"),
         (lambda: RampChunkPolicy(1, 0.5, 4), "growth is 0.5"),
         (lambda: DeadlineChunkPolicy(FixedChunkPolicy(1), -1), "ms is -1"),
         (lambda: DeadlineChunkPolicy(ContinueChunkPolicy(LatestChunkPolicy()), 5), "never makes an item wait"),

@@ -43,7 +43,7 @@ class HeldPolicy:
     """See the module."""
 
     card = Card("held", policy=Policy(HORIZON, SIZE, (("image",),), {("state",): 0}, side=8))
-    settings = ()
+    settings = ("gate",)
 
     def graph(self, settings: Mapping[str, Value]) -> Graph:
         """One node."""

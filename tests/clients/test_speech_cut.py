@@ -110,5 +110,5 @@ async def test_a_cancelled_sound_fades(toy_server: Serving, way: str) -> None:
     assert len(whole) < RATE * 20  # not all of the text
     steps = np.abs(np.diff(whole))
     border = len(whole) - len(fade) - 1
-    assert steps[border:].max() <= steps[:border].max() * 1.5 + 1e-3  # no click where it was cut
+    assert steps[border:].max() <= steps[:border].max() * 2.5  # no click where it was cut; its word may be a higher one
     assert np.abs(whole[:border]).max() > 0.1

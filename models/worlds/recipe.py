@@ -21,7 +21,7 @@ class Recipe:
     config: WorldConfig
     episodes: int
     frames: int  # of an episode
-    seeing_steps: int  # of encoder and decoder
+    seeing_steps: int  # of the encoder, with a sketch
     seeing_batch: int
     imagining_steps: int  # of the predictor
     imagining_batch: int

@@ -15,6 +15,7 @@ from mstar.client import Session as Runtime
 from mstar.errors import Rejected
 from server.events.client import AnyClientEvent
 from server.events.server import ServerEvent
+from server.limits import Limited
 from server.session.commands import (
     BargedIn,
     ClearAudio,
@@ -35,6 +36,10 @@ from server.watch import Watch
 
 AUDIO = "audio"
 """Name of the emission that credit is granted for."""
+DEAF_SECONDS = 5.0
+"""Sound that is refused is so for this long at least. What an allowance gives back would soon pay for one more piece,
+and be used up by it: whoever talks on would be told of every other piece, and be heard in crumbs.
+"""
 
 
 class Transport(Protocol):
@@ -60,7 +65,8 @@ def free(samples: int) -> None:
 class Pump:
     """One session's shell, inside its TaskGroup. `clock` gives monotonic seconds.
 
-    `hears` is told the samples of all sound of the user, and may refuse them: that is told once, until it takes some.
+    `hears` is told the samples of all sound of the user, and may raise Limited: that is told once, and nothing is heard
+    until its `retry_after` and `DEAF_SECONDS` are over.
     """
 
     def __init__(
@@ -81,7 +87,7 @@ class Pump:
         self._watch = watch
         self._metrics = watch.metrics
         self._hears = hears
-        self._deaf = False
+        self._deaf_until = -math.inf
         self._requests: dict[int, Request] = {}
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -102,15 +108,16 @@ class Pump:
         self.run(self.core.refuse(why, event_id))
 
     def hear(self, pcm: npt.NDArray[np.float32]) -> None:
+        now = self._clock()
+        if now < self._deaf_until:
+            return
         try:
             self._hears(len(pcm))
-        except Rejected as why:
-            if not self._deaf:
-                self._deaf = True
-                self.refuse(why, None)
+        except Limited as why:
+            self._deaf_until = now + max(DEAF_SECONDS, why.retry_after)
+            self.refuse(why, None)
             return
-        self._deaf = False
-        self.run(self.core.hear(pcm, self._clock()))
+        self.run(self.core.hear(pcm, now))
 
     def played(self, response_id: str, samples: int) -> None:
         self.run(self.core.played(response_id, samples, self._clock()))

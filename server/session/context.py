@@ -67,6 +67,8 @@ class Budget:
     ) -> list[Entry] | None:
         """The entries that the prompt holds; None if they do not fit and `truncation` is disabled, or are hopeless.
 
+        Those that it does not hold are left out of later prompts as well, so that these begin with the same ones; where
+        there is no prompt, nothing is left out.
         `fixed_chars`: instructions and tools; `reserve`: tokens for the answer.
         """
         kept = [entry for entry in entries if not entry.left_out]
@@ -80,9 +82,12 @@ class Budget:
             ratio = truncation.retention_ratio if isinstance(truncation, RetentionRatio) else AUTO_RETENTION
             while first < len(kept) - 1 and tokens > budget * ratio:
                 tokens -= lengths[first]
-                kept[first].left_out = True
                 first += 1
-        return kept[first:] if tokens <= HOPELESS * self.context else None
+        if tokens > HOPELESS * self.context:
+            return None
+        for entry in kept[:first]:
+            entry.left_out = True
+        return kept[first:]
 
     def too_long(self, entries: Sequence[Entry]) -> bool:
         """The model refused a prompt: leave out the older half of it. False if there is nothing left to leave out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -132,6 +133,9 @@ class Prompts:
         reserve = min(reserve, self.budget.context // 2)
         tools = tools_value(spec.tools) if spec.tool_choice != "none" else []
         fixed = len(spec.instructions) + len(str(tools)) * bool(tools)
+        own = spec.entries is not None
+        if own or not spec.conversation:  # what such a prompt has no room for stays in the conversation's
+            entries = [replace(entry, left_out=entry.left_out and not own) for entry in entries]
         kept = self.budget.fit(entries, fixed, reserve, session.truncation)
         if kept is None:
             raise TooLong

@@ -135,6 +135,52 @@ def test_a_prompt_without_hope_is_not_given_to_the_model(truncation: str) -> Non
     assert driver.running("answer_text") is not None
 
 
+def asked(driver: Driver, **response: Any) -> list[str]:
+    """Contents of the prompt of a response, which is answered; none if it was refused."""
+    driver.client({"type": "response.create", "response": response})
+    task = driver.running("answer_text")
+    if task is None:
+        assert driver.last("response.done")["response"]["status"] == "failed"
+        return []
+    history: Any = task.inputs["history"]
+    driver.text(task.key, "ok")
+    driver.done(task.key)
+    return [each["content"] for each in history]
+
+
+TOO_MUCH, FAR_TOO_MUCH = "word " * OFFER.context, "word " * 100 * OFFER.context
+PROMPTS: dict[str, dict[str, Any]] = {
+    "hopeless instructions": {"instructions": FAR_TOO_MUCH},
+    "hopeless instructions beside the conversation": {"instructions": FAR_TOO_MUCH, "conversation": "none"},
+    "instructions beside the conversation": {"instructions": TOO_MUCH, "conversation": "none"},
+    "input of its own": {
+        "input": [
+            {"type": "item_reference", "id": "i0"},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": TOO_MUCH}]},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("response", PROMPTS.values(), ids=PROMPTS.keys())
+def test_the_conversation_keeps_what_a_prompt_beside_it_has_no_room_for(response: dict[str, Any]) -> None:
+    driver = text_session("auto")
+    told(driver, 3, "said before")
+    refused = FAR_TOO_MUCH in response.values()
+    assert bool(asked(driver, **response)) != refused
+    assert asked(driver)[:4] == ["Be kind.", *["said before"] * 3]
+
+
+def test_an_input_of_its_own_may_name_what_is_left_out_of_the_conversation() -> None:
+    driver = text_session("auto")
+    told(driver, 1, "said first")
+    content = [{"type": "input_text", "text": TOO_MUCH}]
+    driver.client({"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": content}})
+    assert asked(driver) == ["Be kind.", TOO_MUCH]
+    assert asked(driver, input=[{"type": "item_reference", "id": "i0"}]) == ["Be kind.", "said first"]
+    assert "said first" not in asked(driver)
+
+
 def test_responses_beside_the_conversation_are_bounded() -> None:
     driver = text_session("auto")
     for _ in range(MOST_APART + 1):

@@ -54,7 +54,7 @@ class Parking:
 
         One that the robot has given up may look alive from here, and holds the place that the next one needs.
         """
-        robot = self._known(token)
+        robot = self.known(token)
         while (live := robot.live) is not None:
             live.end(TAKEN_OVER, "the session was resumed over another connection")
             if await _left(robot, live, GOODBYE_SECONDS):
@@ -65,11 +65,12 @@ class Parking:
 
     def take(self, token: str) -> Robot:
         """The session of that token, which no connection holds. Raises Refusal(404)."""
-        robot = self._known(token)
+        robot = self.known(token)
         self._parked.pop(token).timer.cancel()
         return robot
 
-    def _known(self, token: str) -> Robot:
+    def known(self, token: str) -> Robot:
+        """The session of that token, with or without a connection. Raises Refusal(404)."""
         robot = self._robots.get(token)
         if robot is None or (robot.live is None and token not in self._parked):
             raise Refusal(404, "session_not_found", "There is no session to resume, or it waited too long.", "resume")
@@ -121,7 +122,7 @@ PARKING: web.AppKey[Parking] = web.AppKey("parking", Parking)
 async def seated(server: Server, account: Account, parking: Parking, token: str | None) -> Seat:
     """A place for a connection, which may be to a session's; the one that held that gives its own back before.
 
-    Raises Refusal.
+    It has ended then: what can be refused without it is refused before. Raises Refusal.
     """
     if token is not None and server.ready and not server.admission.draining:
         await parking.vacate(token)

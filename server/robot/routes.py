@@ -67,8 +67,11 @@ async def live(request: web.Request) -> web.StreamResponse:
     grant = authorised(request)
     token = request.query.get("resume")
     model, offer = offer_of(server.cards, request.query.get("model") or grant.model)
-    with await seated(server, account_of(request), parking, token):
-        if not upgrading(request):
+    joins = socket_for_robots().can_prepare(request).ok
+    with await seated(server, account_of(request), parking, token if joins else None):
+        if not joins:  # last: a browser asks here why it was refused
+            if token is not None:
+                parking.known(token)
             raise Refusal(426, "upgrade_required", "This address speaks WebSocket.")
         robot = await robot_for(server, parking, model, offer, token)
         return await _connected(request, server, parking, robot)

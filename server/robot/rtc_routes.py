@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -11,12 +12,13 @@ from server.door import SERVER, Server, account_of, authorised
 from server.limits import Seat
 from server.robot.ears import ears_of
 from server.robot.live import Robot
-from server.robot.offers import cameras_of, offer_of
+from server.robot.offers import Offer, cameras_of, offer_of
 from server.robot.parking import PARKING, Parking, robot_for, seated
 from server.robot.rtc import RobotCall
 from server.robot.whip import add_guests
 from server.security import Refusal
 from server.webrtc import http
+from server.webrtc.peer import check_offer
 from server.webrtc.routes import CALLS
 
 log = logging.getLogger("mstar.server")
@@ -29,6 +31,9 @@ async def create(request: web.Request) -> web.Response:
     sdp = await http.offer_of(request)
     model, offer = offer_of(server.cards, request.query.get("model") or grant.model)
     token = request.query.get("resume")
+    if token is not None:  # whoever holds the session would make room for nothing
+        check_offer(sdp)
+    cameras = _cameras(request, offer if token is None else parking.known(token).core.offer)
     seat = await seated(server, account_of(request), parking, token)
     try:
         robot = await robot_for(server, parking, model, offer, token)
@@ -37,14 +42,6 @@ async def create(request: web.Request) -> web.Response:
         raise
     call: RobotCall | None = None
     try:
-        known = cameras_of(robot.core.offer)
-        cameras = [name for name in request.query.get("cameras", "").split(",") if name] or known
-        unknown = [name for name in cameras if name not in known]
-        if unknown:
-            text = f"There is no camera {unknown[0]!r:.80}; known: {', '.join(known)}."
-            raise Refusal(400, "unknown_camera", text, "cameras")
-        if len(set(cameras)) < len(cameras):
-            raise Refusal(400, "invalid_value", "A camera is named twice.", "cameras")
         robot.free.clear()
         ears = ears_of(server, account_of(request))
         call = RobotCall(robot, cameras, server.metrics, calls.offers, server.settings.ice_servers, ears)
@@ -56,6 +53,19 @@ async def create(request: web.Request) -> web.Response:
         raise
     calls.add(call, asyncio.create_task(_run(server, parking, robot, call, seat)))
     return http.answered(request, answer, f"/v1/robot/calls/{call.id}")
+
+
+def _cameras(request: web.Request, offer: Offer) -> Sequence[str]:
+    """Names of the offer's videos in their order. Raises Refusal."""
+    known = cameras_of(offer)
+    cameras = [name for name in request.query.get("cameras", "").split(",") if name] or known
+    unknown = [name for name in cameras if name not in known]
+    if unknown:
+        text = f"There is no camera {unknown[0]!r:.80}; known: {', '.join(known)}."
+        raise Refusal(400, "unknown_camera", text, "cameras")
+    if len(set(cameras)) < len(cameras):
+        raise Refusal(400, "invalid_value", "A camera is named twice.", "cameras")
+    return cameras
 
 
 async def _run(server: Server, parking: Parking, robot: Robot, call: RobotCall, seat: Seat) -> None:

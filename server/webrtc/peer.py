@@ -177,6 +177,11 @@ async def _negotiating(what: str) -> AsyncIterator[None]:
         raise Rejected(text, code=f"invalid_{what}", param="sdp") from why
 
 
+def check_offer(sdp: str) -> None:
+    """Raises Rejected for text that is no offer, whatever it would be for."""
+    _described(sdp)
+
+
 def _user(described: SessionDescription) -> str:
     """ICE user name of a description."""
     return next((media.ice.usernameFragment or "" for media in described.media if media.ice is not None), "")

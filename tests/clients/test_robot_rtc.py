@@ -17,7 +17,7 @@ from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender
 
 from server.robot.frames import Encoding, Kind, Shot, Sound, pack_sound
 from tests.clients.conftest import PLANNER, POLICY, ROOT, Serving
-from tests.clients.robot_rtc import AHEAD, CameraTrack, RtcRobot, plain, posted, robot
+from tests.clients.robot_rtc import AHEAD, SDP, CameraTrack, RtcRobot, plain, posted, robot
 from tests.clients.rtc import RATE, Microphone, words
 from tests.clients.rtc_peer import PATIENCE
 from tests.clients.test_leaving import quiet
@@ -238,6 +238,24 @@ async def test_offers_that_are_not_for_this_are_refused_and_leave_nothing(painte
     async with aiohttp.ClientSession() as http, http.post(url, data="x") as answer:
         assert answer.status == 415
     assert await quiet(painters, before) == pytest.approx(before)
+
+
+async def test_an_offer_that_is_none_ends_nobodys_connection(painters: Serving) -> None:
+    sdp = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n"
+    async with robot(painters, model=PLANNER) as client, aiohttp.ClientSession() as http:
+        url = f"{painters.url}/v1/robot/calls?resume={client.session['resume']}"
+        for offer in ("nonsense", sdp):
+            async with http.post(url, data=offer, headers={"Content-Type": SDP}) as answer:
+                assert (answer.status, (await answer.json())["error"]["param"]) == (400, "sdp")
+        peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        peer.createDataChannel("robot")
+        peer.addTransceiver("video", direction="sendonly")
+        for cameras in ("nose", "camera,camera"):
+            status, body, _ = await posted(f"{url}&cameras={cameras}", peer)
+            assert (status, json.loads(body)["error"]["param"]) == (400, "cameras")
+        await peer.close()
+        client.send("session.update", session={"rate": 3})
+        assert (await client.event("session.updated", 2))["session"]["epoch"] == 1
 
 
 @pytest.mark.slow  # what they share with calls is tested there

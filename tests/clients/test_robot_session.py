@@ -240,6 +240,20 @@ async def test_a_session_is_resumed_with_a_new_epoch_and_its_goals(robots: Servi
         assert over.value.status == 404
 
 
+HALF_A_HANDSHAKE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+
+
+@pytest.mark.parametrize("headers", [{}, HALF_A_HANDSHAKE, {**HALF_A_HANDSHAKE, "Sec-WebSocket-Key": "eA=="}])
+async def test_who_does_not_come_in_ends_nobodys_connection(robots: Serving, headers: dict[str, str]) -> None:
+    async with connected(robots, model="vjepa2") as robot, aiohttp.ClientSession(headers=headers) as http:
+        url = f"{robots.url}/v1/robot/session"
+        for token, status in ((robot.session["resume"], 426), ("none", 404)):
+            async with http.get(url, params={"resume": token}) as answer:
+                assert answer.status == status
+        await robot.send(type="session.update", session={"rate": 3})
+        assert (await robot.until("session.updated"))["session"]["epoch"] == 1
+
+
 async def test_a_reset_ends_what_is_in_flight(robots: Serving) -> None:
     async with connected(robots, model="vjepa2") as robot:
         await robot.send(type="state", t=robot.now, values=[0.0] * 7)

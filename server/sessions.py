@@ -19,7 +19,8 @@ from mstar.client import Session as Runtime
 from mstar.errors import Rejected
 from server.door import SERVER, Server, account_of, authorised
 from server.events.decode import settings_in
-from server.events.session import Session, SessionPatch, shown, updated
+from server.events.session import MOST_WRITTEN, Session, SessionPatch, shown, updated
+from server.http.reading import body_of
 from server.limits import FRAME_BYTES, Account, Full, Limited, Seat
 from server.realtime import Asked, RealtimeSocket, new_id
 from server.record.calls import TapedCalls
@@ -199,7 +200,7 @@ async def client_secrets(request: web.Request) -> web.Response:
     """`POST /v1/realtime/client_secrets`: a key for a browser, with the session that it will open."""
     server = request.app[SERVER]
     account = authorised(request, master=True).account
-    wanted = settings_in(await request.read() or b"{}", _SecretRequest)
+    wanted = settings_in(await body_of(request, MOST_WRITTEN) or b"{}", _SecretRequest)
     model = (wanted.session.model if wanted.session is not None else None) or next(iter(server.cards))
     offer = server.card(model).conversation
     now = int(time.time())

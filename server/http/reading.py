@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
 from aiohttp import BodyPartReader, web
@@ -25,6 +26,7 @@ FILE_BYTES = 25 * 1024 * 1024
 FIELD_BYTES = 64 * 1024
 """Longest value of a form's other fields."""
 FIELDS = 64
+NONE_LONGER: Mapping[str, int] = MappingProxyType({})
 CHUNK = 64 * 1024
 IDLE_SECONDS = 30.0
 """How long nothing of a body may come."""
@@ -38,13 +40,14 @@ class Form:
     fields: tuple[tuple[str, str], ...]
 
 
-def too_large(what: str, limit: int) -> Refusal:
+def too_large(what: str, limit: int, param: str | None = None) -> Refusal:
     """413: longer than is taken."""
-    return Refusal(413, "body_too_large", f"{what} is longer than {limit // (1024 * 1024)} MiB.", None)
+    size = f"{limit // 1024} KiB" if limit % (1024 * 1024) else f"{limit // (1024 * 1024)} MiB"
+    return Refusal(413, "body_too_large", f"{what} is longer than {size}.", param)
 
 
 async def body_of(request: web.Request, limit: int = BODY_BYTES) -> bytes:
-    """The whole body. Raises Refusal(413)."""
+    """The whole body. Raises Refusal(408, 413)."""
     if (request.content_length or 0) > limit:
         raise too_large("The body", limit)
     body = bytearray()
@@ -65,12 +68,16 @@ async def message_in(request: web.Request, kind: type[T], limit: int = BODY_BYTE
     return await asyncio.to_thread(read) if len(body) > LONG_BODY else read()
 
 
-async def form_of(request: web.Request, field_bytes: int = FIELD_BYTES) -> Form:
-    """The fields of a form. Raises Refusal(413, 415), Rejected for one that is none."""
+async def form_of(request: web.Request, longer: Mapping[str, int] = NONE_LONGER) -> Form:
+    """The fields of a form. Raises Refusal(408, 413, 415), Rejected for one that is none.
+
+    `longer`: bytes of fields that may have more than `FIELD_BYTES`.
+    """
     if request.content_type != "multipart/form-data":
         raise Refusal(415, "unsupported_media_type", "Expected multipart/form-data.")
     file: bytes | None = None
     fields: list[tuple[str, str]] = []
+    left = most = FIELDS * FIELD_BYTES + sum(longer.values())
     try:
         reader = await request.multipart()
         while (part := await _soon(reader.next())) is not None:
@@ -81,7 +88,11 @@ async def form_of(request: web.Request, field_bytes: int = FIELD_BYTES) -> Form:
             if part.name == "file":
                 file = await _read(part, FILE_BYTES)
             else:
-                fields.append((part.name, (await _read(part, field_bytes)).decode(errors="replace")))
+                value = await _read(part, longer.get(part.name, FIELD_BYTES))
+                left -= len(value)
+                if left < 0:  # one of the longer ones, again and again
+                    raise too_large("The form", most)
+                fields.append((part.name, value.decode(errors="replace")))
     except (
         HttpProcessingError,
         ValueError,
@@ -107,5 +118,5 @@ async def _read(part: BodyPartReader, limit: int) -> bytes:
     while chunk := await _soon(part.read_chunk(CHUNK)):
         read += chunk
         if len(read) > limit:
-            raise Refusal(413, "body_too_large", f"'{part.name}' is longer than {limit // 1024} KiB.", part.name)
+            raise too_large(f"'{part.name}'", limit, part.name)
     return bytes(part.decode(bytes(read)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from server.http.reading import body_of
 from server.security import Refusal
 
 SDP = "application/sdp"
 OFFER_BYTES = 256 * 1024
+"""Longest description, or list of addresses, of a peer."""
 EXPOSED = "Location, ETag, Link"
 
 
@@ -34,17 +36,18 @@ async def preflight(request: web.Request) -> web.Response:
 
 
 async def offer_of(request: web.Request) -> str:
-    """The SDP of a request. Raises Refusal(413, 415)."""
+    """The SDP of a request. Raises Refusal(408, 413, 415)."""
     if request.content_type != SDP:
         raise Refusal(415, "unsupported_media_type", f"Expected {SDP}.")
-    if (request.content_length or 0) > OFFER_BYTES:
-        raise Refusal(413, "offer_too_long", f"An offer has at most {OFFER_BYTES} bytes.")
     return await text_of(request)
 
 
 async def text_of(request: web.Request) -> str:
-    """SDP is UTF-8, whatever the request says of it (RFC 8866, 4.6); what is not is taken for characters unknown."""
-    return (await request.read()).decode(errors="replace")
+    """SDP is UTF-8, whatever the request says of it (RFC 8866, 4.6); what is not is taken for characters unknown.
+
+    Raises Refusal(408, 413).
+    """
+    return (await body_of(request, OFFER_BYTES)).decode(errors="replace")
 
 
 def answered(request: web.Request, sdp: str, location: str, *, status: int = 201, **headers: str) -> web.Response:

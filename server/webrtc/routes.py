@@ -12,7 +12,7 @@ from aiohttp import web
 from mstar.client import Session as Runtime
 from server.door import SERVER, Server, account_of, authorised
 from server.events.decode import settings_in
-from server.events.session import SessionPatch
+from server.events.session import MOST_WRITTEN, SessionPatch
 from server.http.reading import form_of
 from server.limits import Seat
 from server.realtime import Asked
@@ -111,7 +111,7 @@ async def _offer(request: web.Request) -> tuple[str, SessionPatch | None]:
         return await offer_of(request), None
     if request.content_type != "multipart/form-data":
         raise Refusal(415, "unsupported_media_type", f"Expected {SDP} or multipart/form-data.")
-    parts = dict((await form_of(request, OFFER_BYTES)).fields)
+    parts = dict((await form_of(request, {"sdp": OFFER_BYTES, "session": MOST_WRITTEN})).fields)
     if "sdp" not in parts:
         raise Refusal(400, "missing_required_parameter", "Missing required parameter: 'sdp'.", "sdp")
     session = parts.get("session")

@@ -19,6 +19,7 @@ import aiohttp
 import pytest
 
 from models.toy.language import NUMBERS
+from server.events.session import MOST_WRITTEN
 from tests.clients.conftest import Serving, serving
 from tests.clients.raw import connected
 
@@ -82,6 +83,14 @@ def test_traces_are_for_those_with_a_key(guarded_server: Serving) -> None:
     secret = mint(guarded_server, {})[1]["value"]
     assert get(guarded_server, "/v1/sessions", Authorization=f"Bearer {secret}")[0] == 401
     assert get(guarded_server, "/v1/sessions", **good)[0] == 200
+
+
+def test_a_secret_may_be_for_a_session_as_long_as_any(guarded_server: Serving) -> None:
+    said = "a" * (MOST_WRITTEN - 4096)
+    status, secret = mint(guarded_server, {"session": {"type": "realtime", "instructions": said}})
+    assert (status, secret["session"]["instructions"]) == (200, said)
+    status, refused = mint(guarded_server, {"session": {"type": "realtime", "instructions": said + "a" * 4096}})
+    assert (status, refused["error"]["code"]) == (413, "body_too_large")
 
 
 def test_allowed_origins_are_told_so(guarded_server: Serving) -> None:

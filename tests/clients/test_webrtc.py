@@ -18,6 +18,7 @@ import pytest
 from aiortc import RTCSessionDescription
 
 from models.toy.language import tone_of
+from server.events.session import MOST_WRITTEN
 from tests.clients.conftest import ROOT, Serving
 from tests.clients.rtc import FRAME, RATE, RtcClient, calling
 from tests.clients.rtc_peer import PATIENCE
@@ -200,6 +201,7 @@ FORM = "multipart/form-data; boundary=x"
 SDP = "application/sdp"
 SILENT = b"v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
 DEEP_SESSION = '{"type": "realtime", "prompt": ' + "[" * 500 + "]" * 500 + "}"
+LONG_SESSION = "x" * MOST_WRITTEN
 WRONG_SESSION = '{"type": "realtime", "audio": {"input": 7}}'
 
 
@@ -211,7 +213,10 @@ WRONG_SESSION = '{"type": "realtime", "audio": {"input": 7}}'
         (SILENT, SDP, 400, "invalid_offer"),
         (b"\xff\xfe", SDP, 400, "invalid_offer"),
         (SILENT, f"{SDP}; charset=nonsense", 400, "invalid_offer"),
-        (b"a=x\r\n" * 60_000, SDP, 413, "offer_too_long"),
+        (b"a=x\r\n" * 60_000, SDP, 413, "body_too_large"),
+        (form(sdp="a=x\r\n" * 60_000), FORM, 413, "body_too_large"),
+        (form(sdp="v=0", session=LONG_SESSION + "x"), FORM, 413, "body_too_large"),
+        (form(sdp="v=0", session=LONG_SESSION), FORM, 400, "invalid_json"),
         (b"{}", "application/json", 415, "unsupported_media_type"),
         (b"x", "multipart/form-data", 400, "invalid_form"),
         (b"x", FORM, 400, "invalid_form"),

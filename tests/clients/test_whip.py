@@ -236,6 +236,7 @@ async def test_codes_and_headers(painters: Serving) -> None:
         assert await patch(more, SDP, If_Match=headers["ETag"]) == 409
         assert await patch(more, "text/plain", If_Match=headers["ETag"]) == 415
         assert await patch(more, If_Match=f'"other", {headers["ETag"]}') == 204
+        assert await patch(more * 3_000, If_Match=headers["ETag"]) == 413
         assert await patch("what", If_Match=headers["ETag"]) == 400
         assert await patch(more.replace(user, "a=ice-ufrag:new"), If_Match="*") == 422
         assert (await asked(painters, "DELETE", address))[0] == 200

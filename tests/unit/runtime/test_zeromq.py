@@ -13,22 +13,35 @@ import zmq
 
 from mstar.bus import BusOverflow
 from mstar.bus.wire import Envelope, encode
-from mstar.bus.zeromq import ZmqEndpoint
+from mstar.bus.zeromq import HIGH_WATER, ZmqEndpoint
 from mstar.messages import CloseSession
 
 MANY = 10_000
 SOME = 500
 ENOUGH = 200_000
 """Rounds of waiting after which messages that have not come will not come."""
+PATIENCE = 60.0
+"""Seconds of one wait after which what should have ended it will not come."""
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[ZmqEndpoint, ZmqEndpoint]]:
-    ends = ZmqEndpoint(tmp_path, "a", high_water=10), ZmqEndpoint(tmp_path, "b", high_water=10)
+    """Of sockets that take little."""
+    yield from _pair(tmp_path, 10)
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[tuple[ZmqEndpoint, ZmqEndpoint]]:
+    """Of sockets that take all of `SOME` messages: none of them has to be flushed."""
+    yield from _pair(tmp_path, HIGH_WATER)
+
+
+def _pair(where: Path, high_water: int) -> Iterator[tuple[ZmqEndpoint, ZmqEndpoint]]:
+    ends = ZmqEndpoint(where, "a", high_water=high_water), ZmqEndpoint(where, "b", high_water=high_water)
     yield ends
     for end in ends:
         end.close()
-    assert list(tmp_path.iterdir()) == []
+    assert list(where.iterdir()) == []
 
 
 def numbers(end: ZmqEndpoint) -> list[int]:
@@ -147,31 +160,46 @@ def test_waiting_ends_with_a_watched_descriptor(pair: tuple[ZmqEndpoint, ZmqEndp
     os.close(writing)
 
 
-def test_one_thread_sleeps_while_another_reads_and_nothing_is_slept_over(pair: tuple[ZmqEndpoint, ZmqEndpoint]) -> None:
-    a, b = pair
+def test_waiting_ends_at_once_until_what_has_arrived_is_read(deep: tuple[ZmqEndpoint, ZmqEndpoint]) -> None:
+    a, b = deep
+    for number in range(SOME):
+        a.send("b", CloseSession(str(number)))
+        got: list[int] = []
+        while not got:
+            assert b.wait(PATIENCE)
+            assert b.wait(PATIENCE)
+            got = numbers(b)
+        assert got == [number]
+
+
+def test_one_thread_sleeps_while_another_reads_and_nothing_is_slept_over(deep: tuple[ZmqEndpoint, ZmqEndpoint]) -> None:
+    """Of three messages two come when the other thread has read: they wake the one that sleeps."""
+    a, b = deep
     got: list[int] = []
-    one, over = threading.Lock(), threading.Event()
+    one, over = threading.Condition(), threading.Event()
 
-    def read() -> None:
-        while not over.is_set():
+    def sleep() -> None:
+        while b.wait(PATIENCE) and not over.is_set():
             with one:
                 got.extend(numbers(b))
+                one.notify()
 
-    reader = threading.Thread(target=read)
-    reader.start()
+    def reaches(count: int) -> bool:
+        with one:
+            return one.wait_for(lambda: len(got) == count, PATIENCE)
+
+    sleeper = threading.Thread(target=sleep)
+    sleeper.start()
     try:
-        for number in range(SOME):
+        for number in range(0, SOME, 3):
             a.send("b", CloseSession(str(number)))
-            a.flush()
-        for _ in range(ENOUGH):
-            a.wait(0)
-            a.receive()
-            b.wait(0.001)
             with one:
                 got.extend(numbers(b))
-            if len(got) == SOME:
-                break
+            a.send("b", CloseSession(str(number + 1)))
+            a.send("b", CloseSession(str(number + 2)))
+            assert reaches(number + 3), f"message {len(got)} was slept over"
     finally:
         over.set()
-        reader.join()
-    assert got == list(range(SOME))
+        a.send("b", CloseSession("over"))
+        sleeper.join()
+    assert got == list(range(number + 3))

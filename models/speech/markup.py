@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from html.entities import html5
 
 from models.speech.traced import Traced
 
@@ -34,7 +35,7 @@ _DEFINITION = _at_lines(r"[ \t]*\[[^\]\[^\n]{1,100}\]:[ \t]+<?(?:\w{2,8}:|/|#|\.
 _REST_OF_LINK = re.compile(r"\]\([^)\s]{0,1000}\)")
 _REFERENCE = re.compile(r"\[\^?\d{1,3}\]")
 _BOX = _at_lines(r"[ \t]*\[[ xX]\][ \t]")
-_ENTITY = re.compile(r"&(?:\w{2,24}|#\d{1,6}|#x[0-9a-fA-F]{1,5});", re.ASCII)
+_ENTITY = re.compile(r"&(?:\w{2,31}|#\d{1,6}|#x[0-9a-fA-F]{1,5});", re.ASCII)
 _ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~]|\s|$)")
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,1000}>|<!--")
 _QUOTED = re.compile(r"`+")
@@ -72,8 +73,9 @@ def without_emphasis(text: Traced) -> Traced:
 
 def _entity(match: re.Match[str]) -> str | None:
     """The character that is meant; None where there is no such name."""
-    meant = html.unescape(match[0])
-    return None if meant == match[0] else "".join(each if each.isprintable() else " " for each in meant)
+    written = match[0]
+    meant = html.unescape(written) if written[1] == "#" else html5.get(written[1:])
+    return None if meant is None else "".join(each if each.isprintable() else " " for each in meant)
 
 
 def _url(match: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from models.llama.tokenizer import Tokenizer
 from models.orpheus.tokens import SpeechTokens
-from models.speech.normalise import normalise
+from models.speech.normalise import speakable
 from models.speech.passages import START, Place, unsaid
 from models.speech.traced import Traced
 from mstar.errors import Rejected, WeightsError
@@ -23,7 +23,7 @@ def spoken_form(text: str, place: Place = START) -> str:
     spans, _ = unsaid(text, place)
     said = _EMOTION.split(Traced.of(text).without(spans).text)
     parts = [
-        part if _EMOTION.fullmatch(part) else normalise(part, place=Place(line=place.line and not at)).text
+        part if _EMOTION.fullmatch(part) else speakable(Traced.of(part), line=place.line and not at).text
         for at, part in enumerate(said)
     ]
     if not any(character.isalnum() for part in parts for character in part):

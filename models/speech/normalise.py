@@ -35,8 +35,13 @@ _OTHER = re.compile(r"[^\w\s.,;:!?…'%&@#$€£°+=/–—()\"*-]")
 def normalise(text: str, language: str = "en-us", place: Place = START) -> Traced:
     """Speakable form of a text, or of a clause that begins at `place`; words are made in their own language only."""
     spans, _ = unsaid(text, place)
-    said = _lines(scripts.unified(Traced.of(text).without(spans)))
-    said = markup.plain(said, line=place.line).spelled(_SPACES, lambda _: " ")
+    return speakable(Traced.of(text).without(spans), language, line=place.line)
+
+
+def speakable(text: Traced, language: str = "en-us", *, line: bool = True) -> Traced:
+    """Speakable form of what is left of a text without the passages that are not said. `line`: it begins with one."""
+    said = _lines(scripts.unified(text))
+    said = markup.plain(said, line=line).spelled(_SPACES, lambda _: " ")
     if not language.startswith("en"):
         return _spaced(markup.without_emphasis(said).spelled(_OTHER, _unless_mark))
     said = english.worded(said)

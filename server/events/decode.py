@@ -52,12 +52,18 @@ def decode(frame: bytes | str) -> AnyClientEvent:
         raise BadEvent("The frame is nested too deeply.", "invalid_json") from None
     except (msgspec.DecodeError, UnicodeError) as wrong:
         raise BadEvent(f"The frame is not valid JSON: {wrong}", "invalid_json") from None
-    if len(frame) > MOST_WRITTEN and _written(event, len(frame)) > MOST_WRITTEN:
+    length = bytes_of(frame)
+    if length > MOST_WRITTEN and _written(event, length) > MOST_WRITTEN:
         text = f"An event may have {MOST_WRITTEN} bytes besides its audio."
         raise BadEvent(text, "event_too_long", event_id=event.event_id)
-    if deep := _deep(event, MOST_LEVELS):
-        raise BadEvent(*deep, event_id=event.event_id)
+    if deep := too_deep(event):
+        raise BadEvent(deep.message, deep.code, event_id=event.event_id)
     return event
+
+
+def bytes_of(frame: bytes | str) -> int:
+    """Length of a frame as it travels, in UTF-8. Raises UnicodeEncodeError for text with halves of characters."""
+    return len(frame) if isinstance(frame, bytes) or frame.isascii() else len(frame.encode())
 
 
 def settings_in(raw: bytes | str, kind: type[T], root: str = "") -> T:
@@ -70,8 +76,8 @@ def settings_in(raw: bytes | str, kind: type[T], root: str = "") -> T:
         raise Rejected(f"Not valid JSON: {wrong}", code="invalid_json", param=root or None) from None
     except RecursionError:
         raise Rejected("The JSON is nested too deeply.", code="invalid_json", param=root or None) from None
-    if deep := _deep(value, MOST_LEVELS):
-        raise Rejected(deep[0], code=deep[1], param=root or None)
+    if deep := too_deep(value, root or None):
+        raise deep
     return value
 
 
@@ -92,10 +98,17 @@ def _sound(items: Iterable[Item]) -> int:
     return sum(len(part.audio) * 4 // 3 for item in items for part in item.parts if part.audio)
 
 
-def _deep(value: object, levels: int) -> tuple[str, str] | None:
-    """What is wrong with a value that holds more levels than these, and its code."""
+def too_deep(value: object, param: str | None = None) -> Rejected | None:
+    """What is wrong with a value of more than `MOST_LEVELS`."""
+    if _deeper(value, MOST_LEVELS):
+        return Rejected(f"It is nested more than {MOST_LEVELS} levels deep.", code="invalid_value", param=param)
+    return None
+
+
+def _deeper(value: object, levels: int) -> bool:
+    """Whether it holds more levels than these."""
     if not levels:
-        return f"It is nested more than {MOST_LEVELS} levels deep.", "invalid_value"
+        return True
     match value:
         case msgspec.Struct():
             parts: Iterable[object] = (getattr(value, name) for name in value.__struct_fields__)
@@ -104,8 +117,8 @@ def _deep(value: object, levels: int) -> tuple[str, str] | None:
         case list() | tuple():
             parts = value
         case _:
-            return None
-    return next((found for part in parts if (found := _deep(part, levels - 1))), None)
+            return False
+    return any(_deeper(part, levels - 1) for part in parts)
 
 
 def _explain(wrong: str, raw: Any) -> BadEvent:

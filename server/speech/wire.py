@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from mstar.errors import Rejected
-from server.events.decode import described
+from server.events.decode import described, too_deep
 
 T = TypeVar("T")
 
@@ -30,17 +30,23 @@ def tree_of(frame: str | bytes, *, cut: bool = True) -> dict[str, Any]:
         raise Rejected("The message is nested too deeply.", code="invalid_json") from None
     except (msgspec.DecodeError, UnicodeError):
         try:
-            tree = json.loads(frame, parse_constant=_no_number)
+            tree = json.loads(frame, parse_float=_number, parse_constant=_number)
             tree = tree if cut else _whole(tree)
         except (ValueError, RecursionError):
             raise Rejected("The message is not valid JSON.", code="invalid_json") from None
     if not isinstance(tree, dict):
         raise Rejected("A message must be a JSON object.", code="invalid_type")
+    if deep := too_deep(tree):
+        raise deep
     return tree
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+def _number(text: str) -> float:
+    """Raises ValueError for one that is none, or that has no end."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.80} is no number")
+    return number
 
 
 def _whole(tree: Any) -> Any:

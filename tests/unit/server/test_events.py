@@ -263,6 +263,20 @@ def test_text_is_bounded(event: dict[str, Any]) -> None:
     assert (bad.value.code, bad.value.event_id) == ("event_too_long", "e")
 
 
+@pytest.mark.parametrize("sign", ["a", "é", "€", "🙂"])
+def test_bounds_are_in_bytes_however_a_frame_comes(sign: str) -> None:
+    head, tail = '{"type": "conversation.item.retrieve", "item_id": "', '"}'
+    room = MOST_WRITTEN - len(head) - len(tail)
+    fits = head + sign * (room // len(sign.encode())) + tail
+    for frame in (fits, fits.encode()):
+        assert decode(frame)
+    beyond = head + sign + fits.removeprefix(head)
+    for frame in (beyond, beyond.encode()):
+        with pytest.raises(BadEvent) as bad:
+            decode(frame)
+        assert bad.value.code == "event_too_long"
+
+
 def test_sound_of_items_does_not_count_as_text() -> None:
     content = [{"type": "input_audio", "audio": "A" * (2 * MOST_WRITTEN)}]
     item = {"type": "message", "role": "user", "content": content}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from mstar.errors import Rejected
+from server.events.decode import MOST_LEVELS
 from server.speech.wire import Seed, json_text, message_of, query_of, tree_of
 
 
@@ -38,11 +39,26 @@ def test_text_that_does_not_go_on_has_no_halves(body: bytes) -> None:
     assert tree_of(rb'{"text": "\ud83d\ude42 \ud83d"}', cut=False) == {"text": "🙂 \ufffd"}
 
 
-@pytest.mark.parametrize("frame", ['{"speed": NaN}', '{"speed": Infinity}', '{"seed": 1' + "0" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "frame",
+    ['{"speed": NaN}', '{"speed": Infinity}', '{"speed": 1e999}', '{"a": [-1e999]}', '{"seed": 1' + "0" * 5000 + "}"],
+)
 def test_what_is_no_number_is_no_json(frame: str) -> None:
     with pytest.raises(Rejected) as refused:
         tree_of(frame)
     assert refused.value.code == "invalid_json"
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize("name", ["a", r"\ud800"])
+@pytest.mark.parametrize("levels", [MOST_LEVELS, 300, 500, 700, 990, 100_000])
+def test_what_is_nested_too_deeply_is_refused_whatever_else_it_holds(levels: int, name: str, cut: bool) -> None:
+    frame = f'{{"{name}": 1, "kind": {"[" * levels}{"]" * levels}}}'
+    with pytest.raises(Rejected) as refused:
+        message_of(tree_of(frame, cut=cut), Given)
+    assert refused.value.code in {"invalid_json", "invalid_value"}
+    fits = f'{{"{name}": 1, "text": "b", "x": {"[" * (MOST_LEVELS - 2)}{"]" * (MOST_LEVELS - 2)}}}'
+    assert message_of(tree_of(fits, cut=cut), Given).text == "b"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mstar.errors import Rejected
-from server.events.decode import described
+from server.events.decode import bytes_of, described
 
 FARTHEST = 1e12
 """Seconds that a clock may tell: beyond, they are no finer than a step of control."""
@@ -212,14 +212,15 @@ _encoder = msgspec.json.Encoder()
 
 def decode(frame: str | bytes) -> ClientEvent:
     """Raises Rejected, naming the field."""
-    if len(frame) > EVENT_BYTES:
-        raise Rejected(f"an event of {len(frame)} bytes: at most {EVENT_BYTES} are read", code="event_too_long")
     try:
+        length = bytes_of(frame)
+        if length > EVENT_BYTES:
+            raise Rejected(f"an event of {length} bytes: at most {EVENT_BYTES} are read", code="event_too_long")
         return _decoder.decode(frame)
     except msgspec.ValidationError as wrong:
         bad = described(str(wrong))
         raise Rejected(bad.message, code=bad.code, param=bad.param) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as wrong:
         raise Rejected(f"the frame is no JSON: {wrong}", code="invalid_json") from None
 
 

@@ -118,6 +118,19 @@ def test_raw_pictures_have_their_size() -> None:
         Shot(Encoding.RGB, 2, 1, b"12345").decoded("nose")
 
 
+@pytest.mark.parametrize("sign", ["a", "é", "€", "🙂"])
+def test_events_are_bounded_in_bytes_however_they_come(sign: str) -> None:
+    head, tail = '{"type": "ask", "id": "', '"}'
+    fits = head + sign * ((EVENT_BYTES - len(head) - len(tail)) // len(sign.encode())) + tail
+    for frame in (fits, fits.encode()):
+        assert isinstance(decode(frame), Ask)
+    beyond = head + sign + fits.removeprefix(head)
+    for frame in (beyond, beyond.encode()):
+        with pytest.raises(Rejected) as wrong:
+            decode(frame)
+        assert wrong.value.code == "event_too_long"
+
+
 def test_events_are_checked() -> None:
     assert decode('{"type": "ask", "id": "a", "repeat": true}') == Ask("a", repeat=True)
     for text, code in (
@@ -125,6 +138,7 @@ def test_events_are_checked() -> None:
         ('{"type": "ask", "deadline_ms": 0}', "invalid_value"),
         ('{"type": "dance"}', "invalid_value"),
         ("{", "invalid_json"),
+        ('{"type": "ask", "id": "\ud83d"}', "invalid_json"),
         ('{"type": "state", "t": 1e300, "values": []}', "invalid_value"),
         ('{"type": "clock.pong", "id": 1, "t": -1e13}', "invalid_value"),
         ('{"type": "session.update", "session": {"rate": 1e-300}}', "invalid_value"),
